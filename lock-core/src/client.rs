@@ -115,7 +115,7 @@ impl<B: Backend> Client<B> {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
     /// let locks = lock_core::MemoryLocks::new();
     /// let guard = locks.mutex("report").lock().await?;
-    /// drop(guard); // gives the lock back in the background
+    /// drop(guard); // releases the lock in the background
     /// locks.close().await?; // now it is free
     /// assert_eq!(locks.mutex("report").lock().await.unwrap_err().kind(), lock_core::ErrorKind::Closed);
     /// # Ok(()) }
@@ -156,10 +156,10 @@ impl<B: AdoptBackend> Client<B> {
     /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if it has ended, or was adopted before; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where
     /// grants cannot be passed on; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if nothing was sent;
     /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no answer came: then it is either detached as before or, if it was adopted,
-    /// given back in the background.
+    /// released in the background.
     ///
     /// # Cancel safety
-    /// A dropped call is undone in the background: what it has adopted is given back.
+    /// A dropped call is undone in the background: what it has adopted is released.
     pub async fn adopt(&self, detached: &DetachedMutex) -> Result<MutexGuard, Error> {
         let backend: Arc<dyn AdoptBackend> = self.backend.clone();
         adopt(&self.core, &backend, detached, self.core.options.lease).await

@@ -135,10 +135,10 @@ impl Locks {
     /// [`ErrorKind::NotHeld`] if it has ended, or was adopted before; [`ErrorKind::Unsupported`] where
     /// grants cannot be passed on; [`ErrorKind::Unavailable`] if nothing was sent;
     /// [`ErrorKind::Indeterminate`] if no answer came: then it is either detached as before or, if it was adopted,
-    /// given back in the background.
+    /// released in the background.
     ///
     /// # Cancel safety
-    /// A dropped call is undone in the background: what it has adopted is given back.
+    /// A dropped call is undone in the background: what it has adopted is released.
     pub async fn adopt(&self, detached: &DetachedMutex) -> Result<MutexGuard, Error> {
         let Some(backend) = &self.adopt else {
             let what = "this backend's grants cannot be passed on";

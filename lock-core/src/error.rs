@@ -18,7 +18,7 @@ pub enum ErrorKind {
     /// cleaning up in the background.
     Indeterminate,
     /// The server granted the lock, but its answer came so late that the lease was over by then: nothing was taken, and
-    /// what the server may still have is given back. A wait that ran out is `Ok(None)`; a server that does not answer
+    /// what the server may still have is released. A wait that ran out is `Ok(None)`; a server that does not answer
     /// is [`Unavailable`](ErrorKind::Unavailable) or [`Indeterminate`](ErrorKind::Indeterminate).
     TimedOut,
     /// The lock was lost while it was held.
@@ -72,7 +72,7 @@ pub enum Phase {
     Wait,
     /// Extending a lease.
     Renew,
-    /// Giving a lock back.
+    /// Releasing a lock.
     Release,
     /// Undoing an acquisition that was given up.
     Cancel,

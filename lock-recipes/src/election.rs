@@ -135,7 +135,7 @@ impl Election {
     /// else in the place of the lock or its record ([`ErrorKind::Protocol`]). Whoever gets one does not stand for election any more.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is given back in the background.
+    /// A dropped call drops `body`, and the lock is released in the background.
     pub async fn run<T, B, F>(&self, mut body: B) -> Result<T, Error>
     where
         B: FnMut(Term) -> F,
@@ -171,7 +171,7 @@ impl Election {
     }
 
     /// Waits for the lock. One that comes while this process cools down, because a clone of this election has stepped down meanwhile, is
-    /// given back.
+    /// released.
     async fn cooled_lock(&self) -> Result<RecordedGuard, Error> {
         loop {
             if let Some(until) = self.standing.cools_until() {

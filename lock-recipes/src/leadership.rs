@@ -62,11 +62,11 @@ impl Leadership {
         guard.write(&announcement).await
     }
 
-    /// Ends the term, and gives the lock back, within one operation timeout.
+    /// Ends the term, and releases the lock, within one operation timeout.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`](lock_core::ErrorKind::NotHeld) if the lock had been lost;
-    /// [`ErrorKind::Indeterminate`](lock_core::ErrorKind::Indeterminate) if no confirmation came: the lock is given back in the
+    /// [`ErrorKind::Indeterminate`](lock_core::ErrorKind::Indeterminate) if no confirmation came: the lock is released in the
     /// background.
     ///
     /// # Cancel safety

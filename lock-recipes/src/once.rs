@@ -56,8 +56,8 @@ pub enum Failures {
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
 /// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
-/// [wait](Once::with_wait) and one more, and so does giving it back; each of the two writes is sent four times at most, for as long as the lock is
-/// held, with 1.25 s of pauses in between. A skip that refreshes an old record takes and gives the lock back for that.
+/// [wait](Once::with_wait) and one more, and so does releasing it; each of the two writes is sent four times at most, for as long as the lock is
+/// held, with 1.25 s of pauses in between. A skip that refreshes an old record takes and releases the lock for that.
 ///
 /// # Examples
 /// ```
@@ -122,7 +122,7 @@ impl Once {
 
     /// Keeps the lock for this long from the beginning of each job that runs here, by the server's clock: not at all beyond the job by
     /// default. A job that ends sooner leaves its lock behind ([`leave`](lock_core::RecordedGuard::leave)), whatever it has come to, and
-    /// whoever asks for another slot meanwhile finds it busy; one that takes longer gives it back when it ends. A job whose lock is lost, or
+    /// whoever asks for another slot meanwhile finds it busy; one that takes longer releases it when it ends. A job whose lock is lost, or
     /// whose call is dropped, leaves nothing. If it is not confirmed that the lock was left, the value comes back in
     /// [`OnceError::NotLeft`].
     ///
@@ -312,7 +312,7 @@ impl Once {
             Err(_) => self.failures == Failures::Count,
         };
         let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
-        let given_back = self.give_back(guard, began).await;
+        let released = self.release(guard, began).await;
         match ended {
             Err(panic) => {
                 if let Err(error) = noted {
@@ -320,7 +320,7 @@ impl Once {
                 }
                 resume_unwind(panic)
             }
-            Ok(value) => match (noted, given_back) {
+            Ok(value) => match (noted, released) {
                 (Ok(()), Ok(())) => Ok(Outcome::Ran(value)),
                 // That it may run again is the graver of the two.
                 (Err(source), _) => Err(OnceError::NotRecorded { value, source }),
@@ -330,7 +330,7 @@ impl Once {
     }
 
     /// Leaves the lock of a job that has begun at this instant, or releases it if the job took long enough.
-    async fn give_back(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
+    async fn release(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
         let rest = self.at_least.saturating_sub(SystemClock.now().since(began));
         if rest.is_zero() {
             release(guard).await;
@@ -398,7 +398,7 @@ fn may_pass(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable)
 }
 
-/// Gives the lock back. It ends with its lease if that fails; what is recorded counts.
+/// Releases the lock. It ends with its lease if that fails; what is recorded counts.
 async fn release(guard: RecordedGuard) {
     let name = guard.name().clone();
     if let Err(error) = guard.release().await {

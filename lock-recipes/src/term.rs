@@ -98,7 +98,7 @@ impl Term {
         self.guard().clone()
     }
 
-    /// The time until the margin begins; `None` if the lock was given back.
+    /// The time until the margin begins; `None` if the lock was released.
     fn left(&self) -> Option<Duration> {
         self.guard().as_ref().map(|guard| guard.remaining().saturating_sub(self.0.margin))
     }

@@ -182,7 +182,7 @@ async fn a_value_whose_end_could_not_be_recorded_comes_back() {
         store.lose("job");
         "receipt"
     };
-    // The first one's lock is given back in the background.
+    // The first one's lock is released in the background.
     let waiting = once(&locks).with_wait(Duration::from_secs(30));
     assert_eq!(waiting.run(2, |_| job()).await.unwrap_err().into_value(), Some("receipt"));
 }
@@ -264,7 +264,7 @@ async fn a_panic_is_recorded_and_goes_on() {
         let job = |_| async { panic!("no paper") };
         let panicked = std::panic::AssertUnwindSafe(once.run::<(), _, _>(1, job)).catch_unwind().await;
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"no paper"));
-        let free = locks.mutex("job").try_lock().await.unwrap().expect("its lock was given back");
+        let free = locks.mutex("job").try_lock().await.unwrap().expect("its lock was released");
         free.release().await.unwrap();
         let again = once.run(1, |_| async { 7 }).await.unwrap();
         assert_eq!(again.ran(), (failures == Failures::RunAgain).then_some(7));

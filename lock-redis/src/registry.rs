@@ -13,7 +13,7 @@ const MOST_ABANDONED: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Registry<W, L> {
     waiting: HashMap<GrantId, W>,
-    /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is given back at once. Kept until their
+    /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is released at once. Kept until their
     /// cancellation is confirmed or given up.
     abandoned: HashMap<GrantId, L>,
     /// Grants to such attempts.
@@ -69,7 +69,7 @@ impl<W, L> Registry<W, L> {
         (waiting, abandoned, unwanted)
     }
 
-    /// Takes note of a grant to an attempt that does not wait; returns whether it is to be given back.
+    /// Takes note of a grant to an attempt that does not wait; returns whether it is to be released.
     pub(crate) fn is_unwanted(&mut self, nonce: GrantId) -> bool {
         let lock = self.abandoned.remove(&nonce);
         let unwanted = lock.is_some();
@@ -77,7 +77,7 @@ impl<W, L> Registry<W, L> {
         unwanted
     }
 
-    /// Takes so many of the grants that nobody wants any more at most, to be given back.
+    /// Takes so many of the grants that nobody wants any more at most, to be released.
     pub(crate) fn take_unwanted(&mut self, most: usize) -> Vec<(GrantId, L)> {
         let rest = self.unwanted.split_off(most.min(self.unwanted.len()));
         std::mem::replace(&mut self.unwanted, rest)

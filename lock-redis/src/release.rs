@@ -125,7 +125,7 @@ impl Releases {
         }
     }
 
-    /// Gives a lock back for which nobody waits, or says that it has to be done the long way.
+    /// Releases a lock for which nobody waits, or says that it has to be done the long way.
     async fn short(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<ShortRelease, Error> {
         if keys.form != Form::Text || self.queues.is_busy(&keys.lock) {
             return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));

@@ -111,7 +111,7 @@ impl Cx {
         Ok(())
     }
 
-    /// Gives the permits back that are not the case's.
+    /// Releases the permits that are not the case's.
     async fn refill(&self) -> Verdict {
         let permit = self.drain.get().and_then(|slot| slot.lock().ok()?.take());
         if let Some(permit) = permit {
@@ -138,7 +138,7 @@ impl Cx {
     }
 
     /// Somebody else, in a client of its own, is granted the lock within the time in which a free lock finds a waiter,
-    /// and gives it back.
+    /// and releases it.
     pub(crate) async fn is_obtainable(&self) -> Verdict {
         let other = self.contender().await?;
         let held = other.try_lock_for(hand_over()).await?.or_fail("the lock should be free, but was not granted")?;
@@ -203,7 +203,7 @@ pub(crate) fn is_complete(error: &Error, name: &str, phases: &[Phase]) -> Verdic
     Ok(())
 }
 
-/// Gives back what is still held, and says so if it was not.
+/// Releases what is still held, and says so if it was not.
 pub(crate) async fn release(held: Held) -> Verdict {
     let lost = held.lost().now_or_never();
     let why = lost.map_or_else(String::new, |reason| format!(" ({reason})"));

@@ -159,7 +159,7 @@ pub trait Foreign: Send + Sync {
     /// What the server or the connection reports.
     async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, HarnessError>;
 
-    /// Gives the key back, if this client still has it; whether it had.
+    /// Releases the key, if this client still has it; whether it had.
     ///
     /// # Errors
     /// What the server or the connection reports.

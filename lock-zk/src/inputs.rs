@@ -51,7 +51,7 @@ fn layout() -> Layout {
 }
 
 #[test]
-fn names_of_nodes_are_read_or_given_back() {
+fn names_of_nodes_are_read_or_returned() {
     const PIECES: [&str; 10] = [
         "_c_",
         "-lock-",
@@ -86,8 +86,8 @@ fn names_of_nodes_are_read_or_given_back() {
                     );
                 }
             }
-            Err(given_back) => {
-                assert_eq!(given_back, name);
+            Err(returned) => {
+                assert_eq!(returned, name);
                 assert!(!is_right, "{dialect:?}, {role:?}: {name}");
             }
         }

@@ -34,7 +34,7 @@ pub(crate) async fn work(plan: &Plan, locks: Locks) -> Result<(), HarnessError> 
         let length = if rng.once_in(4) { plan.ttl + rng.up_to(plan.ttl * 4) } else { Duration::MAX };
         let left = Duration::from_nanos(plan.until.saturating_sub(now()));
         let led = election.run(|term| lead(term, length, recorder.clone()));
-        // At the run's end the body is dropped, and the lock given back.
+        // At the run's end the body is dropped, and the lock released.
         let _ = timeout(left, led).await;
     }
     ended.store(true, Ordering::Relaxed);

@@ -71,7 +71,7 @@ pub(crate) async fn run<A: SystemUnderTest>(cli: &Cli, system: A) -> Result<Verd
         stage.recorder.record(What::End);
     }
     drop(progress);
-    // Who waits for ever for what is never given back shows in the history why.
+    // Who waits for ever for what is never released shows in the history why.
     match stage.judge()? {
         Verdict::Illegal => Ok(Verdict::Illegal),
         verdict => ended.map(|()| verdict),

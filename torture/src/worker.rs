@@ -1,4 +1,4 @@
-//! A worker: tasks that take, use and give back every kind of lock, in every way.
+//! A worker: tasks that take, use and release every kind of lock, in every way.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Hand {
                 counters.ask(&usage(target, Some(value + 1))).await?;
             }
         }
-        self.give_back(guard).await;
+        self.release(guard).await;
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Hand {
         let wish = GroupWish::new(names, self.plan.ttl).with_wait(self.wait());
         let Ok(Ok(Some(group))) = timeout(self.patience(), wish.acquire(&self.locks)).await else { return };
         self.stay(|| group.check()).await;
-        self.give_all_back(group).await;
+        self.release_all(group).await;
     }
 
     fn wait(&mut self) -> Duration {
@@ -133,13 +133,13 @@ impl Hand {
             Kind::Reentrant if self.rng.once_in(3) => {
                 if let Ok(Some(inner)) = self.locks.acquire(wish).await {
                     self.stay(|| inner.check()).await;
-                    self.give_back(inner).await;
+                    self.release(inner).await;
                 }
             }
             _ => {}
         }
         self.stay(|| guard.check()).await;
-        self.give_back(guard).await;
+        self.release(guard).await;
     }
 
     async fn stay(&mut self, is_held: impl Fn() -> bool) {
@@ -154,7 +154,7 @@ impl Hand {
         }
     }
 
-    async fn give_back(&mut self, guard: RecordedGuard) {
+    async fn release(&mut self, guard: RecordedGuard) {
         if self.rng.once_in(6) {
             drop(guard);
         } else {
@@ -163,7 +163,7 @@ impl Hand {
         }
     }
 
-    async fn give_all_back(&mut self, group: RecordedGroup) {
+    async fn release_all(&mut self, group: RecordedGroup) {
         if self.rng.once_in(6) {
             drop(group);
         } else {

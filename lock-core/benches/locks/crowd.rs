@@ -10,7 +10,7 @@ use crate::Outcome;
 pub(crate) async fn run(crowds: &[u32]) -> Outcome {
     println!("\n## Crowds at one lock in memory, µs for each of them\n");
     println!(
-        "| how many | permits taken and given back | readers in and out | waiters that come and give up |\n|---|---|---|---|"
+        "| how many | permits taken and released | readers in and out | waiters that come and give up |\n|---|---|---|---|"
     );
     for many in crowds {
         let (permits, readers, waiters) = (permits(*many).await?, readers(*many).await?, waiters(*many).await?);

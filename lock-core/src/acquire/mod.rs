@@ -198,7 +198,7 @@ impl Core {
 
     /// Turns a grant into a lease, unless it came so late that nothing is left of it.
     fn into_lease(self: &Arc<Self>, undo: Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Lease, Error> {
-        // On an error, dropping `undo` gives the grant back.
+        // On an error, dropping `undo` releases the grant.
         let live = self.live(&undo, lease, grant)?;
         Ok(self.leased(undo, live, grant))
     }
@@ -209,7 +209,7 @@ impl Core {
         if live.is_held(&*self.keeper.clock) {
             return Ok(live);
         }
-        let what = "the grant came so late that its lease was over; it is given back";
+        let what = "the grant came so late that its lease was over; it is released";
         Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &live.attempt.name))
     }
 

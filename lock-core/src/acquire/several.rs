@@ -83,7 +83,7 @@ async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<
     refused
 }
 
-/// Turns the grants into leases, unless one of them came so late that nothing is left of it: then all are given back.
+/// Turns the grants into leases, unless one of them came so late that nothing is left of it: then all are released.
 fn granted(
     core: &Arc<Core>,
     undos: Vec<Undo<'_>>,
@@ -92,7 +92,7 @@ fn granted(
 ) -> Result<Vec<Lease>, Error> {
     if grants.len() != requests.len() {
         let what =
-            format!("the backend gave {} grants for {} attempts; they are given back", grants.len(), requests.len());
+            format!("the backend gave {} grants for {} attempts; they are released", grants.len(), requests.len());
         let error = Error::new(ErrorKind::Protocol, Phase::Acquire, what);
         return Err(requests.iter().take(1).fold(error, |error, first| core.named(error, first.name)));
     }

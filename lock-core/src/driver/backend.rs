@@ -83,7 +83,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(SeveralOutcome::OneByOne)
     }
 
-    /// Gives a grant back, only if the server still has it under the attempt's id, and lets the next waiter in.
+    /// Releases a grant, only if the server still has it under the attempt's id, and lets the next waiter in.
     /// Idempotent.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// after `false` it calls [`cancel`](Backend::cancel) until that says [`Cancelled::Settled`].
     ///
     /// Only for backends that may send an acquisition twice, over two connections: the copy that is late would take the
-    /// lock again for somebody who has given it back.
+    /// lock again for somebody who has released it.
     fn is_settled(&self, _attempt: &Attempt) -> bool {
         true
     }
@@ -301,7 +301,7 @@ pub trait SemaphoreBackend: Backend {
         wait::poll(&*self.clock(), attempt, deadline, || self.try_acquire(attempt)).await
     }
 
-    /// Gives permits of this grant back until it has `keep` left, which is at least one. A grant that has fewer keeps
+    /// Releases permits of this grant until it has `keep` left, which is at least one. A grant that has fewer keeps
     /// what it has: a repetition may come after a later call that left it less.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! For authors of backends: the traits that a backend implements.
 //!
 //! A backend answers only five questions: may this attempt have the lock now, tell me when it may, is this grant still
-//! its holder's (renew), give it back (release), and undo what an abandoned attempt left (cancel). Deadlines, renewal,
+//! its holder's (renew), release it (release), and undo what an abandoned attempt left (cancel). Deadlines, renewal,
 //! loss, guards, names, errors and drop are written once, in this crate.
 //!
 //! Start with [`Backend`] and [`MutexBackend`]; each further kind is one more trait. A kind whose trait is not

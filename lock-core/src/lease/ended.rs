@@ -17,13 +17,13 @@ use crate::loss::LossReason;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The holder has given the lock back, left it, or dropped its guard. Whether it was held to the end is what `release` tells.
+    /// The holder has released the lock, left it, or dropped its guard. Whether it was held to the end is what `release` tells.
     Released,
     /// The lock was lost.
     Lost(LossReason),
 }
 
-/// Resolves once, when a lock is lost or given back. From [`Lease::ended`](super::Lease::ended).
+/// Resolves once, when a lock is lost or released. From [`Lease::ended`](super::Lease::ended).
 #[must_use = "futures do nothing unless polled"]
 pub struct Ended(Option<Pin<Box<dyn Future<Output = Ending> + Send + Sync>>>);
 

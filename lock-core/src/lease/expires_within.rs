@@ -15,7 +15,7 @@ use crate::clock::Clock;
 /// The time between two looks at a grant whose first renewal, which makes it a whole one, is not answered yet.
 const UNCLAIMED: Duration = Duration::from_millis(10);
 
-/// Resolves once, when no more than a given time of a lease is left, or the lock is lost or given back. From
+/// Resolves once, when no more than a given time of a lease is left, or the lock is lost or released. From
 /// [`Lease::expires_within`](super::Lease::expires_within).
 #[must_use = "futures do nothing unless polled"]
 pub struct ExpiresWithin(Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>);

@@ -28,7 +28,7 @@ use crate::trace::Operation;
 /// with the reason, at most 100 ms later on a runtime that is not starved.
 ///
 /// # Drop
-/// Dropping a guard gives the lock back in the background; it never blocks and reports nothing, not even that the
+/// Dropping a guard releases the lock in the background; it never blocks and reports nothing, not even that the
 /// lock was gone before. Until that release has
 /// reached the server, or the lease has ended, the lock stays taken. Use `release` to know, and
 /// [`Client::close`](crate::Client::close) before the program ends.
@@ -49,7 +49,7 @@ pub struct Lease {
     pub(crate) keeper: Arc<KeeperHandle>,
     pub(crate) live: Arc<LiveGrant>,
     since: BootInstant,
-    /// Whether dropping this must give the lock back.
+    /// Whether dropping this must release the lock.
     armed: bool,
 }
 
@@ -102,7 +102,7 @@ impl Lease {
     /// Resolves with the reason when the lock is lost; never after a normal release.
     ///
     /// A `release` that finds the lock gone tells the loss here too. One that goes on in the background tells nothing, after a drop or
-    /// when no answer came: what it finds gone may be what an earlier request of it has given back.
+    /// when no answer came: what it finds gone may be what an earlier request of it has released.
     ///
     /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and
     /// is pending for ever afterwards. One that is asked for after the loss resolves at once.
@@ -125,7 +125,7 @@ impl Lease {
         Lost::of(self.live.clone(), &self.keeper)
     }
 
-    /// Resolves when the lock is lost or given back, and tells which. A task that waits for this ends with the hold; one that waits for
+    /// Resolves when the lock is lost or released, and tells which. A task that waits for this ends with the hold; one that waits for
     /// [`lost`](Lease::lost) would wait for ever after a release.
     ///
     /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and is pending for
@@ -149,7 +149,7 @@ impl Lease {
     }
 
     /// Resolves when no more than `time` of the lease is left: renewals have failed, or there are none. Then there is that much time to
-    /// come to an end, before anybody else can have the lock. It resolves too when the lock is lost or given back.
+    /// come to an end, before anybody else can have the lock. It resolves too when the lock is lost or released.
     ///
     /// The future is independent of the guard (`Send + 'static`), and goes by the clock, whatever has become of the client's runtime. A
     /// renewal may still succeed after it has resolved.
@@ -289,7 +289,7 @@ impl Lease {
         self.keeper.named(error, self.name())
     }
 
-    /// Gives the lock back; see [`MutexGuard::release`](crate::MutexGuard::release).
+    /// Releases the lock; see [`MutexGuard::release`](crate::MutexGuard::release).
     ///
     /// Dropping this future, or an error, leaves the lease armed: its drop hands the release to the reaper.
     pub(crate) async fn release(self) -> Result<(), Error> {
@@ -298,7 +298,7 @@ impl Lease {
         let _under_way = keeper.shutdown.track();
         let mut lease = self;
         let mut operation = Operation::release(keeper.backend_name, &lease.live.attempt);
-        let outcome = operation.run(lease.give_back(&keeper)).await;
+        let outcome = operation.run(lease.ask_to_release(&keeper)).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
             Err(error) => operation.fails(error),
@@ -306,7 +306,7 @@ impl Lease {
         outcome
     }
 
-    async fn give_back(&mut self, keeper: &Keeper) -> Result<(), Error> {
+    async fn ask_to_release(&mut self, keeper: &Keeper) -> Result<(), Error> {
         let Keeper { backend, clock, meters, reaper, .. } = keeper;
         if self.keeper.settle(&self.live, Event::Release).lost.is_some() || self.live.loss().is_some() {
             self.armed = false;
@@ -347,7 +347,7 @@ impl Lease {
         asked(|| self.keeper.backend.is_answered(&self.live.attempt))
     }
 
-    /// Ends the lease without giving the lock back.
+    /// Ends the lease without releasing the lock.
     pub(crate) fn detach(mut self) {
         self.keeper.settle(&self.live, Event::Release);
         self.disarm();
@@ -355,7 +355,7 @@ impl Lease {
         asked(|| self.keeper.backend.forget(&self.live.attempt));
     }
 
-    /// Has the drop of this give nothing back any more; the hold is over.
+    /// Has the drop of this release nothing any more; the hold is over.
     pub(super) fn disarm(&mut self) {
         self.armed = false;
         self.keeper.meters.released(self.keeper.clock.now().since(self.since));

@@ -27,7 +27,7 @@ impl Lost {
     }
 }
 
-/// Given back; only a release that finds nothing to give back tells of a loss after that.
+/// Released; only a release that finds nothing to release tells of a loss after that.
 async fn found_by_the_release(live: &LiveGrant) -> LossReason {
     loop {
         let noticed = live.noticed();

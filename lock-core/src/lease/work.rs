@@ -65,7 +65,7 @@ impl<T> WorkError<T> {
     }
 }
 
-/// Runs `body` under a lock, and gives the lock back. The body's value comes back also if the lock is not known to be given back in order.
+/// Runs `body` under a lock, and releases the lock. The body's value comes back also if the lock is not known to be released in order.
 pub(crate) async fn scoped<G, T>(
     guard: Result<G, Error>,
     body: impl AsyncFnOnce(&G) -> T,

@@ -56,7 +56,7 @@ pub struct DetachedMutex {
 }
 
 impl DetachedMutex {
-    /// Ends the guard without giving the lock back, with its whole TTL from now on.
+    /// Ends the guard without releasing the lock, with its whole TTL from now on.
     pub(crate) async fn of(guard: MutexGuard) -> Result<Self, DetachError> {
         if guard.keeper().backend.guarantees().of(Guarantee::Adoption) == Support::No {
             let what = "this backend's grants cannot be passed on";

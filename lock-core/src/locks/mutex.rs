@@ -191,9 +191,9 @@ impl Mutex {
         check_leave(&self.core.keeper, &self.name, time)
     }
 
-    /// Waits for the lock, runs `body` while it is held, and gives it back.
+    /// Waits for the lock, runs `body` while it is held, and releases it.
     ///
-    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// `Ok` means that the lock was held when `body` ended, and that it is released. `body` is dropped at its next await point when the lock is
     /// lost; tasks and threads that it has started are not.
     ///
     /// # Examples
@@ -211,7 +211,7 @@ impl Mutex {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is given back in the background.
+    /// A dropped call drops `body`, and the lock is released in the background.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&MutexGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.lock().await, body, MutexGuard::release).await
     }
@@ -333,7 +333,7 @@ impl MutexGuard {
         self.0
     }
 
-    /// Ends this guard without giving the lock back, so that another client, perhaps in another process, goes on with it: see
+    /// Ends this guard without releasing the lock, so that another client, perhaps in another process, goes on with it: see
     /// [`DetachedMutex`], which has an example. One renewal: the lock has its whole TTL from then on, and is not renewed from here any
     /// more.
     ///
@@ -386,7 +386,7 @@ impl MutexGuard {
         leave(self.0, time).await.map_err(|failed| failed.map(Self))
     }
 
-    /// Gives the lock back and reports the outcome, within one operation timeout.
+    /// Releases the lock and reports the outcome, within one operation timeout.
     ///
     /// # Examples
     /// ```

@@ -308,7 +308,7 @@ impl RecordedGuard {
         guard.leave(time).await.map_err(|failed| failed.map(|guard| Self { lock, guard, record }))
     }
 
-    /// Gives the lock back and reports the outcome, within one operation timeout. The record stays.
+    /// Releases the lock and reports the outcome, within one operation timeout. The record stays.
     ///
     /// # Errors
     /// [`NotHeld`](ErrorKind::NotHeld) if the lock had been lost; [`Indeterminate`](ErrorKind::Indeterminate) if no confirmation

@@ -28,7 +28,7 @@
 //!
 //! A store keeps one entry for each client, for each record until its retention is over, and for each lock that is held or waited for
 //! ([`MemoryStore::used`]), with each holder and each waiter. A
-//! waiter goes with its call. A grant that nobody gives back, because its runtime has ended, is found expired when its name is used
+//! waiter goes with its call. A grant that nobody releases, because its runtime has ended, is found expired when its name is used
 //! next.
 
 mod backend;

@@ -45,7 +45,7 @@ impl Silence {
 }
 
 impl Entry {
-    /// Enters one level deeper, if the owner is inside; returns the lease, which the caller gives back through [`leave`](Entry::leave).
+    /// Enters one level deeper, if the owner is inside; returns the lease, which the caller releases through [`leave`](Entry::leave).
     pub(crate) fn join(&self, max_depth: u32) -> Result<Option<Arc<Lease>>, Error> {
         self.deeper(&mut locked(&self.inside), max_depth)
     }
@@ -54,7 +54,7 @@ impl Entry {
     pub(crate) fn install(&self, lease: Lease, max_depth: u32) -> Result<Arc<Lease>, Error> {
         let mut slot = locked(&self.inside);
         if let Some(known) = self.deeper(&mut slot, max_depth)? {
-            // One grant is enough: dropping the second lease gives it back.
+            // One grant is enough: dropping the second lease releases it.
             return Ok(known);
         }
         let lease = Arc::new(lease);

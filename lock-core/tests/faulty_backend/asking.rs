@@ -62,7 +62,7 @@ async fn a_try_without_an_answer_is_cancelled() {
     lab.line.set(Fault::LosesAnswers);
     assert_eq!(locks.mutex("a").try_lock().await.unwrap_err().kind(), ErrorKind::Indeterminate);
     lab.line.set(Fault::None);
-    eventually("what it took is given back", || lab.store.used() == 0).await;
+    eventually("what it took is released", || lab.store.used() == 0).await;
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ async fn a_release_that_was_done_without_an_answer_and_found_done_in_the_backgro
 
 /// A dropped guard reports nothing: who wants to know whether it was held to the end releases it.
 #[tokio::test]
-async fn a_dropped_guard_whose_lock_was_gone_tells_that_it_was_given_back() {
+async fn a_dropped_guard_whose_lock_was_gone_tells_that_it_was_released() {
     let lab = Lab::new();
     let locks = lab.connect();
     let lease = LeaseOptions::new(Duration::from_secs(60));

@@ -8,13 +8,13 @@ use lock_core::{ErrorKind, Retry};
 use crate::lab::{Fault, Lab, eventually};
 
 #[tokio::test]
-async fn a_grant_that_came_after_its_end_is_no_grant_and_is_given_back() {
+async fn a_grant_that_came_after_its_end_is_no_grant_and_is_released() {
     let lab = Lab::new();
     let locks = lab.connect();
     lab.line.is_late_by(Duration::from_secs(60));
     let error = locks.mutex("a").try_lock().await.unwrap_err();
     assert_eq!((error.kind(), error.retry(), error.is_definite()), (ErrorKind::TimedOut, Retry::Later, true));
-    eventually("the grant is given back", || lab.store.used() == 0).await;
+    eventually("the grant is released", || lab.store.used() == 0).await;
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn what_may_outlast_its_lease_is_given_back_for_as_long_as_it_may() {
     let before = lab.line.asked("release");
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(5)).await;
-    assert_eq!(lab.line.asked("release"), before + 1, "not given back, or given back twice");
+    assert_eq!(lab.line.asked("release"), before + 1, "not released, or released twice");
 }
 
 #[tokio::test]

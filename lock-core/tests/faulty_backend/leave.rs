@@ -143,7 +143,7 @@ async fn a_dropped_call_is_finished_in_the_background() {
     drop(leaving);
     lab.line.set(Fault::None);
     lab.line.asked_times("leave", 2).await;
-    assert!(!is_free(&lab).await, "the drop has given it back");
+    assert!(!is_free(&lab).await, "the drop has released it");
     lab.pass(LEFT).await;
     assert!(is_free(&lab).await, "it was not left");
 }

@@ -131,7 +131,7 @@ async fn a_refused_try_of_several_does_not_wait_for_releases_that_are_not_answer
     lab.line.set(Fault::None);
     assert!(tokio::time::timeout(Duration::from_secs(10), trying).await.unwrap().unwrap().unwrap().is_none());
     lab.pass(Duration::from_secs(4)).await;
-    crate::lab::eventually("it is given back in the background", || lab.store.used() == 1).await;
+    crate::lab::eventually("it is released in the background", || lab.store.used() == 1).await;
     held.release().await.unwrap();
 }
 
@@ -178,6 +178,6 @@ async fn an_error_is_not_definite_while_what_was_taken_may_still_be_held() {
         assert!(cause.contains("no answer"), "{cause}");
         lab.line.set(Fault::None);
         lab.pass(Duration::from_secs(4)).await;
-        crate::lab::eventually("it is given back in the background", || lab.store.used() == 0).await;
+        crate::lab::eventually("it is released in the background", || lab.store.used() == 0).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Permits that are given back by parts.
+//! Permits that are released by parts.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn a_part_whose_return_was_not_confirmed_is_not_counted_and_is_returned_in
     lab.line.set(Fault::LosesAnswers);
     assert_eq!(permit.release_some(2).await.unwrap_err().kind(), ErrorKind::Indeterminate);
     assert_eq!((permit.permits(), held(&lab).await), (3, 3));
-    // Meanwhile more is given back: the repetition of the first part does not undo that.
+    // Meanwhile more is released: the repetition of the first part does not undo that.
     assert_eq!(permit.release_some(1).await.unwrap_err().kind(), ErrorKind::Indeterminate);
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(5)).await;
@@ -79,7 +79,7 @@ async fn a_part_that_certainly_was_not_returned_is_still_counted() {
     assert_eq!(permit.permits(), 5);
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(5)).await;
-    assert_eq!(held(&lab).await, 5, "given back although the caller was told that it was not");
+    assert_eq!(held(&lab).await, 5, "released although the caller was told that it was not");
     permit.release_some(2).await.unwrap();
     assert_eq!((permit.permits(), held(&lab).await), (3, 3));
 }

@@ -260,7 +260,7 @@ async fn nobody_gets_inside_where_no_level_is_allowed() {
 }
 
 #[tokio::test]
-async fn only_the_last_of_three_levels_gives_the_lock_back() {
+async fn only_the_last_of_three_levels_releases_the_lock() {
     let lab = Lab::new();
     let locks = lab.connect();
     let (tree, me) = (locks.reentrant("tree").with_max_depth(3), Owner::new());
@@ -271,7 +271,7 @@ async fn only_the_last_of_three_levels_gives_the_lock_back() {
     }
     assert_eq!(tree.lock(&me).await.unwrap_err().kind(), ErrorKind::InvalidArgument, "deeper than allowed");
     for (left, level) in [2, 1, 0].into_iter().zip(levels) {
-        assert_eq!(lab.line.asked("release"), 0, "given back too early");
+        assert_eq!(lab.line.asked("release"), 0, "released too early");
         level.release().await.unwrap();
         assert_eq!(lab.store.used(), usize::from(left > 0), "{left} levels are left");
     }

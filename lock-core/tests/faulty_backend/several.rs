@@ -91,7 +91,7 @@ async fn whoever_stands_in_a_queue_goes_first() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_no_certainty_and_all_are_given_back() {
+async fn a_lost_answer_is_no_certainty_and_all_are_released() {
     let (lab, locks) = lab();
     lab.line.set(Fault::LosesAnswers);
     let error = try_lock_all(three(&locks)).await.unwrap_err();
@@ -130,7 +130,7 @@ async fn a_wait_survives_a_step_that_could_not_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_try_that_is_dropped_gives_all_of_them_back() {
+async fn a_try_that_is_dropped_releases_all_of_them() {
     let (lab, locks) = lab();
     lab.line.set(Fault::KeepsAnswers);
     let trying = trying(&locks);
@@ -142,7 +142,7 @@ async fn a_try_that_is_dropped_gives_all_of_them_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_closed_meanwhile_gives_all_of_them_back() {
+async fn a_client_that_is_closed_meanwhile_releases_all_of_them() {
     let (lab, locks) = lab();
     lab.line.set(Fault::KeepsAnswers);
     let trying = trying(&locks);
@@ -155,7 +155,7 @@ async fn a_client_that_is_closed_meanwhile_gives_all_of_them_back() {
 }
 
 #[tokio::test]
-async fn one_grant_that_comes_too_late_gives_all_of_them_back() {
+async fn one_grant_that_comes_too_late_releases_all_of_them() {
     let (lab, locks) = lab();
     lab.line.is_late_by(Duration::from_secs(300));
     let error = try_lock_all(three(&locks)).await.unwrap_err();

@@ -173,7 +173,7 @@ async fn a_subscriber_that_panics_at_every_span_ends_neither_renewals_nor_clean_
         drop(dropped);
         // Nobody asks the guard meanwhile, which would start the task again.
         lab.pass(Duration::from_secs(20)).await;
-        assert_eq!(lab.store.used(), 1, "{what}: nobody gives back what was dropped");
+        assert_eq!(lab.store.used(), 1, "{what}: nobody releases what was dropped");
         assert!(kept.is_held(), "{what}: nobody renews any more");
         kept.release().await.unwrap();
     }

@@ -76,7 +76,7 @@ pub(crate) async fn child(mutex: &Mutex, end: Instant) -> Outcome {
         println!("{} {token}", now());
         tokio::time::sleep(HOLD).await;
         if now().is_multiple_of(CRASHES) {
-            // As a crash does it: nothing is given back.
+            // As a crash does it: nothing is released.
             std::process::abort();
         }
         println!("out {}", now());

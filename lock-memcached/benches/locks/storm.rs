@@ -12,7 +12,7 @@ use crate::Bench;
 /// Leases that end in an outage.
 const LEASES: [usize; 2] = [30, 3_000];
 const LEASE: Duration = Duration::from_secs(5);
-/// For so long sockets are counted after the last holder was told: what was lost is given back meanwhile.
+/// For so long sockets are counted after the last holder was told: what was lost is released meanwhile.
 const AFTER: Duration = Duration::from_secs(4);
 const SOCKETS: usize = 34;
 

@@ -1,6 +1,6 @@
 //! Rights of which a client has a fixed number, such as those to have a connection in use.
 //!
-//! A right is given for steps that end by a known instant. Whoever has it gives it back when it is dropped. A call on a runtime
+//! A right is given for steps that end by a known instant. Whoever has it releases it when it is dropped. A call on a runtime
 //! that nobody drives any more does neither, and would keep it for ever: what has not come back a moment after its end is given
 //! to the next one that asks, and so is what was handed to a waiter that does not pick it up.
 
@@ -15,7 +15,7 @@ use super::rights_ledger::{Given, Place, RightsLedger};
 #[derive(Debug)]
 pub(crate) struct Rights(Mutex<RightsLedger<oneshot::Sender<Given>>>);
 
-/// One right, given back when it is dropped.
+/// One right, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Right<'a> {
     rights: &'a Rights,
@@ -78,7 +78,7 @@ impl Rights {
         }
     }
 
-    fn gives_back(&self, given: Given) {
+    fn releases(&self, given: Given) {
         let mut back = given;
         loop {
             let next = self.ledger().returns(back, SystemClock.now());
@@ -109,7 +109,7 @@ impl Drop for Stay<'_> {
         self.rights.ledger().leaves(self.place);
         self.handed.close();
         if let Ok(handed) = self.handed.try_recv() {
-            self.rights.gives_back(handed);
+            self.rights.releases(handed);
         }
     }
 }
@@ -123,7 +123,7 @@ impl Right<'_> {
 
 impl Drop for Right<'_> {
     fn drop(&mut self) {
-        self.rights.gives_back(self.given);
+        self.rights.releases(self.given);
     }
 }
 

@@ -76,7 +76,7 @@ impl<W> RightsLedger<W> {
         self.waiting.remove(&place);
     }
 
-    /// A right is given back, unless it was overdue and is another's. Returns who is to be handed it: the first one that waits.
+    /// A right is released, unless it was overdue and is another's. Returns who is to be handed it: the first one that waits.
     pub(super) fn returns(&mut self, given: Given, now: BootInstant) -> Option<(W, Given)> {
         if !self.given.remove(&given) {
             return None;

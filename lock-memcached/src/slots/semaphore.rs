@@ -1,7 +1,7 @@
 //! The semaphore: one key for each permit.
 //!
 //! A grant has as many keys as it has permits, each of which ends by itself if it is not renewed. Several are claimed
-//! together, the lowest free ones first. Whoever gets only some of them gives those back and waits a moment, so that two who
+//! together, the lowest free ones first. Whoever gets only some of them releases those and waits a moment, so that two who
 //! ask for much do not hold each other up. The limit is in a key of its own, so that clients that disagree on it are told.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -111,7 +111,7 @@ impl<W: WantedLock> Waiter<'_, W> {
                 () = SystemClock.sleep_until(until) => {}
             }
         }
-        // Who was before it has the lock now, or has given it back already: too soon for it to be handed over.
+        // Who was before it has the lock now, or has released it already: too soon for it to be handed over.
         match self.first_try().await {
             ControlFlow::Break(answer) => answer,
             ControlFlow::Continue(pause) => self.looks_again(pause).await,

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_held_here_until_its_holder_has_given_it_back() {
+    fn a_lock_is_held_here_until_its_holder_has_released_it() {
         let (queue, registry, key) = (WaitQueue::new(), registry(), Key::from("lock"));
         let attempt = Attempt::new("lock".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
         let entry = registry.register(&attempt).unwrap();

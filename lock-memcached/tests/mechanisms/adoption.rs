@@ -40,7 +40,7 @@ async fn an_adoption_whose_reply_is_lost_finds_its_own_number() {
     assert_eq!(number(&server).await, None);
 }
 
-/// The caller is told that it is not known, and the lock is given back long before its lease ends.
+/// The caller is told that it is not known, and the lock is released long before its lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adoption_that_gets_no_answer_in_time_is_undone() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
@@ -57,7 +57,7 @@ async fn an_adoption_that_gets_no_answer_in_time_is_undone() {
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     assert_ne!(number(&server).await, before, "it was not carried out");
     silence.heal().unwrap();
-    eventually("it is given back", async || number(&server).await.is_none()).await;
+    eventually("it is released", async || number(&server).await.is_none()).await;
 }
 
 /// Both have seen the item as it was detached before one of them changes it.

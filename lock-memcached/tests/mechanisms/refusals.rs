@@ -215,7 +215,7 @@ async fn a_writer_s_wait_that_ends_while_its_key_is_there_is_not_told_as_definit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_permit_that_was_claimed_after_a_refused_one_is_given_back() {
+async fn a_permit_that_was_claimed_after_a_refused_one_is_released() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (link, locks, _) = clients(&server).await;
     let full = link.inject(refused("ma lock:semaphore:a:0 "));

@@ -257,7 +257,7 @@ async fn all_steps_of_connecting_have_one_bound() {
 
 /// A claim is carried through although nobody waits for it any more, but not for ever: it takes the only connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_is_never_answered_gives_its_connection_back() {
+async fn a_claim_that_is_never_answered_releases_its_connection() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
     let mut config = crate::support::config(&server).with_restart_policy(RestartPolicy::Off).with_connections(1);

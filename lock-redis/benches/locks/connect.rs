@@ -1,4 +1,4 @@
-//! A client's first grant: from nothing to a lock, and to the lock given back.
+//! A client's first grant: from nothing to a lock, and to the lock released.
 
 use std::time::Instant;
 

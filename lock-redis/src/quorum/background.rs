@@ -1,4 +1,4 @@
-//! The one task of a client: it waits for the answers for which no caller waits, and gives back what servers that could
+//! The one task of a client: it waits for the answers for which no caller waits, and releases what servers that could
 //! not be reached still hold. When the client is gone it finishes the former, and closes the connections.
 //!
 //! It waits for [`MOST`] operations at once, and as many more stand before it: those that end while nobody answers for an
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The number of operations whose last answers are waited for at once, and of those that stand before them.
 const MOST: usize = 16_384;
 
-/// The releases that are given back to one server at each look, at most: whoever asks for a lock meanwhile waits behind them.
+/// The owed releases that are sent to one server at each look, at most: whoever asks for a lock meanwhile waits behind them.
 const OWED_AT_ONCE: usize = 1024;
 
 /// Takes futures that are to be finished; the task ends when the last one of these is gone.
@@ -35,7 +35,7 @@ pub(super) struct Background {
 
 impl Background {
     /// Starts the task, on the present runtime, for these members, which say through `owing` that they have something to
-    /// give back.
+    /// release.
     pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> Self {
         let (sender, inbox) = mpsc::channel(MOST);
         tokio::spawn(run(members, owing, inbox));

@@ -49,7 +49,7 @@ pub(super) struct OwedRelease {
 /// The number of releases that are owed to one server. Of more than that the leases have to end by themselves.
 const MOST_OWED: usize = 65_536;
 
-/// One server: its connection, and what it has to give back when it can be reached again.
+/// One server: its connection, and what it has to release when it can be reached again.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) link: Arc<Link>,
@@ -90,7 +90,7 @@ impl Member {
         said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
     }
 
-    /// Gives back. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
+    /// Releases. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
     ///
     /// # Cancel safety
     /// A dropped release is owed too.
@@ -127,7 +127,7 @@ impl Member {
         !self.owed_releases().is_empty()
     }
 
-    /// Gives back so much of what is owed at most, if the server can be reached, and forgets what is over.
+    /// Releases so much of what is owed at most, if the server can be reached, and forgets what is over.
     pub(super) fn send_owed(self: &Arc<Self>, most: usize) -> Vec<BoxFuture<'static, ()>> {
         let now = SystemClock.now();
         let mut owed_releases = self.owed_releases();

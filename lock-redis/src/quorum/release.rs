@@ -46,7 +46,7 @@ impl Releases {
         Ok(released)
     }
 
-    /// Gives back, in the background, what a minority may keep of a lock that could not be left: under the id of before, or under the new
+    /// Releases, in the background, what a minority may keep of a lock that could not be left: under the id of before, or under the new
     /// one, which nobody knows.
     pub(super) fn give_back_left(&self, attempt: &Attempt, left: GrantId, time: Duration) {
         for id in [attempt.id, left] {

@@ -163,12 +163,12 @@ impl ReleaseRequests {
         Arc::new(ScriptRequest { script: &scripts::RELEASE, keys, args, phase })
     }
 
-    /// Gives back on every server. The requests are on their way when this returns.
+    /// Releases on every server. The requests are on their way when this returns.
     pub(super) fn send(&self, owed_release: &OwedRelease) -> ReleaseVotes {
         self.send_except(owed_release, &[])
     }
 
-    /// Gives back on every server but these.
+    /// Releases on every server but these.
     pub(super) fn send_except(&self, owed_release: &OwedRelease, except: &[usize]) -> ReleaseVotes {
         let until = self.members.until();
         self.members.ask_except(except, |member| member.release(owed_release.clone(), until))

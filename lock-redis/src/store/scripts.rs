@@ -24,7 +24,7 @@ macro_rules! script {
 pub(crate) struct Scripts {
     /// Takes the lock or a place in its queue.
     pub(crate) acquire: Script,
-    /// Gives a grant back.
+    /// Releases a grant.
     pub(crate) release: Script,
     /// Leaves nothing of an attempt.
     pub(crate) cancel: Script,
@@ -62,12 +62,12 @@ pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 /// The short way to a free mutex.
 pub(crate) static ACQUIRE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/acquire_short.lua"));
-/// The short way to give a mutex back.
+/// The short way to release a mutex.
 pub(crate) static RELEASE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_short.lua"));
 /// The short way to many free mutexes at once.
 pub(crate) static ACQUIRE_BATCH: LazyLock<Script> =
     LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/acquire_short.lua" "mutex/acquire_batch_end.lua"));
-/// The short way to give many mutexes back at once.
+/// The short way to release many mutexes at once.
 pub(crate) static RELEASE_BATCH: LazyLock<Script> =
     LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/release_short.lua" "mutex/release_batch_end.lua"));
 /// The usual sign of life at many mutexes at once.

@@ -10,7 +10,7 @@ use lock_core::{Error, GrantId};
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// The value that the client puts into a key, until it gives it back.
+/// The value that the client puts into a key, until it releases it.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignClient(Mutex<HashMap<String, String>>);
 
@@ -23,7 +23,7 @@ impl ForeignClient {
     }
 
     /// The command that deletes the key if it has what this client has put there; it answers 1 if it did.
-    pub(crate) fn give_back(&self, key: &str) -> [String; 5] {
+    pub(crate) fn release(&self, key: &str) -> [String; 5] {
         let token = self.keys().remove(key).unwrap_or_default();
         ["EVAL".into(), COMPARE_AND_DELETE.into(), "1".into(), key.into(), token]
     }

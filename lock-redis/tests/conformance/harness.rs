@@ -298,6 +298,6 @@ impl<D: Deployment> Foreign for Redis<D> {
     }
 
     async fn release(&self, key: &str) -> Result<bool, HarnessError> {
-        Ok(most(&self.command(&self.foreign.give_back(key)).await?, |reply| reply.as_int() == Some(1)))
+        Ok(most(&self.command(&self.foreign.release(key)).await?, |reply| reply.as_int() == Some(1)))
     }
 }

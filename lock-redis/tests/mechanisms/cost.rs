@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, runs, soon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_free_lock_costs_one_command_to_take_and_one_to_give_back() {
+async fn a_free_lock_costs_one_command_to_take_and_one_to_release() {
     let Some(server) = Server::start().await else { return };
     let mutex = server.client().await.mutex("cost").with_lease(long());
     // The first ones carry the text of the scripts.

@@ -49,7 +49,7 @@ async fn senseless_names_and_durations_are_refused_before_anything_is_sent() {
     for ttl in [ms(100), day] {
         let mutex = locks.mutex("x".repeat(LockName::MAX_BYTES)).with_ttl(ttl);
         let held = eventually("granted", PROMPTLY, async || match mutex.try_lock().await {
-            // None: a grant that came too late is still being given back.
+            // None: a grant that came too late is still being released.
             Ok(held) => held,
             Err(error) => {
                 assert_eq!((error.kind(), ttl), (ErrorKind::TimedOut, ms(100)), "{error:?}");
@@ -57,7 +57,7 @@ async fn senseless_names_and_durations_are_refused_before_anything_is_sent() {
             }
         })
         .await;
-        // 100 ms may be over before a busy machine gets to give it back.
+        // 100 ms may be over before a busy machine gets to release it.
         if let Err(error) = held.release().await {
             assert_eq!((error.kind(), ttl), (ErrorKind::NotHeld, ms(100)));
         }

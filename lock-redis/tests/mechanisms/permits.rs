@@ -1,4 +1,4 @@
-//! Permits: limits that disagree, and a part given back without memory.
+//! Permits: limits that disagree, and a part released without memory.
 
 use std::time::Duration;
 

@@ -202,7 +202,7 @@ async fn what_an_earlier_sending_took_is_given_back_if_the_next_one_is_refused()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_try_that_is_never_answered_is_unknown_and_all_of_it_is_given_back() {
+async fn a_try_that_is_never_answered_is_unknown_and_all_of_it_is_released() {
     let Some(server) = Server::start().await else { return };
     let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
     let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());

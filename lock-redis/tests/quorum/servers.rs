@@ -152,7 +152,7 @@ pub(crate) fn key(name: &str) -> String {
     format!("lock:mutex:{{{name}}}")
 }
 
-/// One server's parts of taking a lock and of giving it back.
+/// One server's parts of taking a lock and of releasing it.
 pub(crate) const TAKE: &str = include_str!("../../src/store/scripts/quorum/acquire.lua");
 pub(crate) const GIVE: &str = include_str!("../../src/store/scripts/quorum/release.lua");
 

@@ -76,8 +76,8 @@ async fn a_waiter_whose_owner_came_in_meanwhile_enters_and_keeps_no_place_that_c
     for (nonce, owner) in [(D, &first), (A, &us), (B, &them), (C, &us)] {
         ask(&mut lock, &HOLDERS, nonce, true, owner).await.unwrap();
     }
-    let give_back = [D, &D[16..], CHANNELS, ""];
-    lock.run(&HOLDERS.release, &ALL, &give_back).await.unwrap();
+    let release = [D, &D[16..], CHANNELS, ""];
+    lock.run(&HOLDERS.release, &ALL, &release).await.unwrap();
     assert!(lock.look().await.0.held.contains_key(A));
     // C waits behind somebody else, and asks again while its owner is inside.
     ask(&mut lock, &HOLDERS, C, true, &us).await.unwrap();

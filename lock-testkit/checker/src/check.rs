@@ -28,7 +28,7 @@ pub enum Check {
     F4,
     /// A token that is not good at every resource.
     F5,
-    /// A grant that was given back twice.
+    /// A grant that was released twice.
     R1,
     /// A release that took the lock from another holder.
     R2,

@@ -125,7 +125,7 @@ impl<'h> Ledger<'h> {
         let lease = self.rules.longest(claim.ask.ttl);
         let later = |t| self.forgotten(claim, t);
         let granted = match claim.answer {
-            // What was had of several locks is given back as a guard that is dropped.
+            // What was had of several locks is released as a guard that is dropped.
             CallEnd::Fail(mark, _) if claim.is_grouped() => return Some(later(mark.t)),
             CallEnd::Fail(..) => return None,
             CallEnd::Ok(..) => true,

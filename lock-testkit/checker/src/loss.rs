@@ -201,7 +201,7 @@ fn cause(
         lock.kind.is_exclusive() && *answered >= from.t && ledger.claims[*whose].id != claim.id && asked.t <= noticed.t
     };
     if let Some((asked, _, whose)) = recent.clone().find(hit) {
-        let what = format!("{} lost the lock when {} gave it back", claim.id, ledger.claims[*whose].id);
+        let what = format!("{} lost the lock when {} released it", claim.id, ledger.claims[*whose].id);
         findings.add(Finding::new(Check::R2, what).of(lock.res).shown_by([from, *asked, noticed]));
     } else {
         let what = format!("{} lost the lock without a cause", claim.id);

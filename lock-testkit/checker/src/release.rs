@@ -24,7 +24,7 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 fn once(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     let done: Vec<_> = claim.releases.iter().filter_map(|release| release.outcome.ok()).collect();
     if let [(first, _), (second, _), ..] = done.as_slice() {
-        let what = format!("{} was given back {} times", claim.id, done.len());
+        let what = format!("{} was released {} times", claim.id, done.len());
         findings.add(Finding::new(Check::R1, what).of(lock.res).shown_by([*first, *second]));
     }
 }
@@ -49,8 +49,8 @@ fn honest(lock: &LockClaims<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, finding
     let Some((after, look)) = granted.grant.as_ref().and_then(|grant| seen.get(grant)) else { return };
     for release in &claim.releases {
         let (mark, said) = match release.outcome {
-            CallEnd::Ok(mark, _) => (mark, "was given back"),
-            CallEnd::Fail(mark, _) => (mark, "was not held any more when it was given back"),
+            CallEnd::Ok(mark, _) => (mark, "was released"),
+            CallEnd::Fail(mark, _) => (mark, "was not held any more when it was released"),
             CallEnd::Pending | CallEnd::Info(..) => continue,
         };
         // What a local deadline has ended may linger at the server until its own.

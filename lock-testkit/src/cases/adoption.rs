@@ -67,7 +67,7 @@ pub(super) async fn a_message_that_is_delivered_to_several_is_adopted_once(cx: A
         ensure!(adopted.is_held(), "what was adopted is lost");
         adopted.release().await?;
         let late = other.adopt(&detached).await;
-        expect_kind("an adoption of what was given back", ErrorKind::NotHeld, late)?;
+        expect_kind("an adoption of what was released", ErrorKind::NotHeld, late)?;
     }
     cx.nothing_is_left().await
 }

@@ -33,7 +33,7 @@ pub(super) async fn an_acquisition_dropped_at_any_poll_leaves_nothing(cx: Arc<Cx
 }
 
 /// Drops the acquisition of a free lock after this many polls: the request on its way, or the grant on its way back.
-/// Says whether it was granted before, and then gives it back.
+/// Says whether it was granted before, and then releases it.
 async fn taken_before_its_drop(lock: &Exclusive, polls: usize) -> Result<bool, Failure> {
     let mut taking = pin!(lock.lock());
     match poll_times(taking.as_mut(), polls, promptly()).await {

@@ -40,7 +40,7 @@ pub(super) async fn the_end_of_a_hold_is_told_whatever_it_is(cx: Arc<Cx>) -> Ver
     let told = tokio::spawn(held.ended());
     release(held).await?;
     let ending = soon("a release is told", promptly(), told).await??;
-    ensure!(ending == Ending::Released, "a hold that was given back has ended by {ending:?}");
+    ensure!(ending == Ending::Released, "a hold that was released has ended by {ending:?}");
     let held = lock.unrenewed(brief()).lock().await?;
     let told = tokio::spawn(held.ended());
     let ending = soon("the end of the lease is told", brief() + hand_over(), told).await??;

@@ -23,7 +23,7 @@ async fn mutex(cx: &Cx, lease: Duration) -> Result<Mutex, Failure> {
     Ok(cx.client().await?.mutex(LOCK).with_ttl(lease))
 }
 
-/// Somebody who waits for the lock is granted it, and gives it back; the instant of the grant.
+/// Somebody who waits for the lock is granted it, and releases it; the instant of the grant.
 fn waits(other: Mutex, wait: Duration) -> tokio::task::JoinHandle<Result<Instant, Failure>> {
     tokio::spawn(async move {
         let next = other.try_lock_for(wait).await?.or_fail("nobody was granted it in time")?;

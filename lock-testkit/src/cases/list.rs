@@ -183,7 +183,7 @@ cases! {
         "C-S05" "K8" semaphore::a_thousand_refused_tries_leave_nothing ONCE [Need::Semaphore];
         /// The permits of dead holders are back after their TTL + 1 s.
         "C-S06" "K2" semaphore::permits_of_dead_holders_come_back ONCE [Need::Semaphore];
-        /// A part that is given back is exactly that part; a waiter for many is served when there are enough.
+        /// A part that is released is exactly that part; a waiter for many is served when there are enough.
         "C-S07" "K3" semaphore::a_part_that_is_given_back_is_exactly_that_part ONCE [Need::Semaphore];
         /// A waiter that is cancelled at any poll leaks no permit.
         "C-S08" "K8" semaphore::a_cancelled_waiter_leaks_no_permit ONCE [Need::Semaphore];
@@ -253,8 +253,8 @@ cases! {
         "C-R05" "K3 K10" renewal::a_release_that_races_a_renewal_frees SIMPLE [];
         /// The lock of a client that is gone ends with its lease, also while another one tries all the time.
         "C-R06" "K2" renewal::the_lock_of_a_client_that_is_gone_ends_with_its_lease ALL [];
-        /// A task that panics gives its lock back.
-        "C-R06b" "K8" renewal::a_task_that_panics_gives_its_lock_back ALL [];
+        /// A task that panics releases its lock.
+        "C-R06b" "K8" renewal::a_task_that_panics_releases_its_lock ALL [];
         /// A holder learns within one renewal period that its entry is gone; the next holder's is untouched.
         "C-R07" "K3 K11" renewal::a_holder_learns_that_its_entry_is_gone SIMPLE [Need::Admin];
         /// A holder whose entry is gone, and for which nobody else asks, learns it within one renewal period, and no renewal writes the entry anew.
@@ -412,8 +412,8 @@ cases! {
         /// A client that is gone with its guards and waits leaves neither entries nor tasks.
         "C-L03" "K8 K18" observe::a_client_that_is_gone_leaves_neither_entries_nor_tasks SIMPLE [];
         /// A client that was closed has freed what its dropped guards held; it takes no lock any more.
-        "C-L03b" "K8" observe::a_client_that_is_closed_has_given_everything_back ALL [];
-        /// A guard that is dropped outside of any runtime gives its lock back; a client is dropped there without harm.
+        "C-L03b" "K8" observe::a_client_that_is_closed_has_released_everything ALL [];
+        /// A guard that is dropped outside of any runtime releases its lock; a client is dropped there without harm.
         "C-L07" "K8" runtimes::guards_and_clients_may_be_dropped_outside_of_any_runtime ALL [];
         /// A handle works on a second runtime, and its guard is renewed when that one has ended.
         "C-L07b" "K12" runtimes::a_handle_works_on_another_runtime_and_after_it_has_ended SIMPLE [];
@@ -511,7 +511,7 @@ cases! {
     }
     "Several at once" {
         /// A holds three locks at once, the last a write lock where there is one: each has a nonce and, where there are tokens, a token of its
-        /// own, is refused to B, is renewed, and can be given back by itself.
+        /// own, is refused to B, is renewed, and can be released by itself.
         "C-ML01" "K1 K3 K4" several::several_locks_are_each_held_by_a_grant_of_its_own ONCE [];
         /// A holds one of three, each in turn: B's try of all three says `Ok(None)`, the other two are free, and a wait that ends leaves them free,
         /// too.
@@ -519,7 +519,7 @@ cases! {
         /// Four clients try two of three locks again and again: never do two hold one lock at once, whoever waits is granted, and nothing
         /// is left.
         "C-ML03" "K1 K5" several::clients_that_try_overlapping_sets_never_hold_one_lock_at_once ONCE [];
-        /// B waits for three locks, two of which A holds and gives back one after the other: B is granted all of them.
+        /// B waits for three locks, two of which A holds and releases one after the other: B is granted all of them.
         "C-ML04" "K5 K7" several::whoever_waits_for_several_is_granted_all_of_them_in_the_end ONCE [];
         /// A try of three free locks that is dropped at any poll leaves nothing after its TTL + 1 s.
         "C-ML05" "K8" several::a_try_of_several_that_is_dropped_at_any_poll_leaves_nothing ONCE [];

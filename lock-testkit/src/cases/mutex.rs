@@ -264,7 +264,7 @@ pub(super) async fn a_forced_release_frees_the_lock_and_tells_its_holder(cx: Arc
     release(next).await
 }
 
-/// A waiter of this contender, which gives back what it gets.
+/// A waiter of this contender, which releases what it gets.
 pub(super) fn waits_and_releases(lock: &Exclusive) -> tokio::task::JoinHandle<Verdict> {
     let lock = lock.clone();
     tokio::spawn(async move { release(lock.lock().await?).await })

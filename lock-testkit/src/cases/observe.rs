@@ -244,7 +244,7 @@ pub(super) async fn a_client_that_is_gone_leaves_neither_entries_nor_tasks(cx: A
     cx.nothing_is_left().await
 }
 
-pub(super) async fn a_client_that_is_closed_has_given_everything_back(cx: Arc<Cx>) -> Verdict {
+pub(super) async fn a_client_that_is_closed_has_released_everything(cx: Arc<Cx>) -> Verdict {
     let (locks, other) = (cx.client().await?, cx.contender().await?);
     let lock = cx.lock_of(&locks).await?;
     drop(lock.lock().await?);

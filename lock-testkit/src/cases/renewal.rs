@@ -93,7 +93,7 @@ pub(super) async fn the_lock_of_a_client_that_is_gone_ends_with_its_lease(cx: Ar
     cx.nothing_is_left().await
 }
 
-pub(super) async fn a_task_that_panics_gives_its_lock_back(cx: Arc<Cx>) -> Verdict {
+pub(super) async fn a_task_that_panics_releases_its_lock(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
     let task = tokio::spawn(hold_and_panic(a));
     ensure!(soon("the task panics", promptly(), task).await?.is_err(), "the task did not panic");

@@ -25,7 +25,7 @@ async fn free(semaphore: &Semaphore, permits: u32) -> Verdict {
         ensure!(more.is_none(), "{} permits could be taken, only {permits} are free", permits + 1);
     }
     if permits > 0 {
-        // What was given back in the background may need a moment.
+        // What was released in the background may need a moment.
         let all = semaphore.try_acquire_many_for(permits, hand_over()).await?;
         all.or_fail(&format!("{permits} permits should be free"))?.release().await?;
     }
@@ -148,9 +148,9 @@ pub(super) async fn a_part_that_is_given_back_is_exactly_that_part(cx: Arc<Cx>) 
     let mut first = a.acquire_many(3).await?;
     let mut waiting = pin!(b.acquire_many(3));
     stays_pending("three of two free permits", ms(100), waiting.as_mut()).await?;
-    expect_kind("giving all back by parts", ErrorKind::InvalidArgument, first.release_some(3).await)?;
+    expect_kind("releasing all by parts", ErrorKind::InvalidArgument, first.release_some(3).await)?;
     first.release_some(1).await?;
-    ensure!(first.permits() == 2, "{} permits after giving one of three back", first.permits());
+    ensure!(first.permits() == 2, "{} permits after releasing one of three", first.permits());
     let second = soon("the waiter enters with three", hand_over(), waiting).await??;
     ensure!(second.permits() == 3, "granted {} permits, not 3", second.permits());
     free(&a, 0).await?;

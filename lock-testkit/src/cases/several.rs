@@ -39,7 +39,7 @@ async fn are_obtainable(cx: &Cx, within: std::time::Duration) -> Verdict {
     Ok(())
 }
 
-/// Gives back what is still held.
+/// Releases what is still held.
 async fn release(all: MultiGuard) -> Verdict {
     ensure!(all.is_held(), "not all of them are held any more before their release: {all:?}");
     all.release().await?;
@@ -66,7 +66,7 @@ pub(super) async fn several_locks_are_each_held_by_a_grant_of_its_own(cx: Arc<Cx
         let last = each.pop().or_fail("no guard")?;
         last.release().await?;
         let free = try_lock_all_for(several(&cx, &b, &NAMES[2..])?, hand_over()).await?;
-        release(free.or_fail("the one that was given back is not free")?).await?;
+        release(free.or_fail("the one that was released is not free")?).await?;
         for guard in each {
             guard.release().await?;
         }

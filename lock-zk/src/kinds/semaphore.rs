@@ -45,7 +45,7 @@ impl SemaphoreBackend for ZkBackend {
     }
 }
 
-/// Gives back what is more than this, by one transaction. What is there is looked for each time: an earlier sending may
+/// Releases what is more than this, by one transaction. What is there is looked for each time: an earlier sending may
 /// have done it, and its answer been lost.
 async fn shrink(
     registry: &Registry,

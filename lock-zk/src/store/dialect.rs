@@ -83,7 +83,7 @@ impl Dialect {
         }
     }
 
-    /// Reads the name of a node among others for this; gives it back if nobody who speaks this dialect has made it.
+    /// Reads the name of a node among others for this; returns it if nobody who speaks this dialect has made it.
     pub(crate) fn read(self, role: Role, name: String) -> Result<Contender, String> {
         let dialects = match self {
             Self::CuratorAndKazoo => &[Self::Curator, Self::Kazoo][..],

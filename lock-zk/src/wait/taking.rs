@@ -31,7 +31,7 @@ pub(crate) enum TakingAction {
     Count,
     /// The attempt has its permits.
     Taken,
-    /// The permits are too many, and are given back.
+    /// The permits are too many, and are released.
     GiveBack,
     /// The node in the queue is gone: nothing was taken.
     InVain,

@@ -87,7 +87,7 @@ async fn a_split_whose_answer_is_lost_is_renewed_on() {
     let Some(server) = server().await else { return };
     let (link, truth) = (link(&server), server.client().await.unwrap());
     let a = client(&over([&link]), LASTING).await;
-    // How the transaction begins that gives them back: with a deletion, or with a node for fewer in the place of one.
+    // How the transaction begins that releases them: with a deletion, or with a node for fewer in the place of one.
     for (limit, permits, begins) in [(5, 3, "\0\0\0\u{e}\0\0\0\u{2}"), (5_000, 4_000, "\0\0\0\u{e}\0\0\0\u{f}")] {
         let name = format!("split-{limit}");
         let mut held = a.semaphore(&*name, limit).with_lease(watched()).acquire_many(permits).await.unwrap();

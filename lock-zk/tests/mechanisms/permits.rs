@@ -96,7 +96,7 @@ async fn a_grant_of_which_one_permit_is_gone_is_lost_with_all_of_them() {
     let one = children(&truth, "/api/leases").await.remove(1);
     truth.delete(&format!("/api/leases/{one}")).await.unwrap();
     assert_eq!(soon("the holder is told", PROMPTLY, held.lost()).await, LossReason::Taken);
-    eventually("the others are given back", PROMPTLY, async || api.available().await.unwrap() == 3).await;
+    eventually("the others are released", PROMPTLY, async || api.available().await.unwrap() == 3).await;
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ pub(crate) async fn run(rounds: u32) -> Result<Outcome, HarnessError> {
     Ok(Outcome { rounds, overlaps })
 }
 
-/// Lets Curator's client go on while ours takes the permit; whether ours waited until it was given back.
+/// Lets Curator's client go on while ours takes the permit; whether ours waited until it was released.
 async fn round(
     ours: &Semaphore,
     link: &Proxy,
@@ -87,7 +87,7 @@ async fn round(
     curator.says("holds").await?;
     let before = changes(truth, PERMITS).await?;
     taking.heal().map_err(|unproven| HarnessError::new(unproven.to_string()))?;
-    // It has made its permit and given it back again, or believes that it has it.
+    // It has made its permit and released it again, or believes that it has it.
     until("ours has counted once more", async || {
         Ok(waiting.is_finished() || changes(truth, PERMITS).await?.wrapping_sub(before) >= 2)
     })

@@ -22,7 +22,7 @@ pub(crate) enum Event {
         #[serde(default)]
         shared: bool,
     },
-    /// It has counted, and is about to give the lock back.
+    /// It has counted, and is about to release the lock.
     Releases { at: Instant },
 }
 

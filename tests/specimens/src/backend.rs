@@ -25,7 +25,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The release; whether there was something to release.
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError>;
+    async fn release(&self, attempt: &Attempt) -> Result<bool, HarnessError>;
 
     /// The renewal; whether the lock is still there.
     async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError>;
@@ -104,7 +104,7 @@ impl<S: Steps> Backend for SpecimenBackend<S> {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        match in_time(self.0.give_back(attempt)).await {
+        match in_time(self.0.release(attempt)).await {
             Ok(true) => Ok(Released::Done),
             Ok(false) => Ok(Released::NotHeld(None)),
             Err(error) => Err(unknown(attempt, Phase::Release, &error)),

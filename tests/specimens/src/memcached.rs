@@ -154,7 +154,7 @@ impl backend::Steps for OnMemcached {
         }
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
+    async fn release(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         match self.recipe {
             Recipe::Incr => self.count_down(&self.key(attempt)).await.map(|()| true),
             // Whoever's it is by now: the flaw.

@@ -209,7 +209,7 @@ impl backend::Steps for OnShelf {
         Ok(holder == attempt.id)
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
+    async fn release(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         let mut entries = self.shelf.entries();
         let is_mine = entries.get(attempt.name.as_str()).is_some_and(|(holder, _)| *holder == attempt.id);
         Ok(is_mine && entries.remove(attempt.name.as_str()).is_some())
@@ -259,7 +259,7 @@ impl backend::Steps for OnShelf {
     }
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
-        self.give_back(attempt).await.map(drop)
+        self.release(attempt).await.map(drop)
     }
 
     fn counts_from_the_reply(&self) -> bool {

@@ -30,7 +30,7 @@ pub(super) struct Job {
 pub(super) enum Task {
     Release,
     Cancel,
-    /// Lets the grant end at this instant, under another id; once that has passed, gives it back.
+    /// Lets the grant end at this instant, under another id; once that has passed, releases it.
     Leave {
         left: GrantId,
         ends_at: BootInstant,
@@ -46,9 +46,9 @@ pub(super) enum Task {
 #[derive(Debug)]
 pub(super) enum Progress {
     Done,
-    /// Given back; a late copy of the acquisition may still be on its way.
+    /// Released; a late copy of the acquisition may still be on its way.
     Returned,
-    /// Left, to be given back at this instant.
+    /// Left, to be released at this instant.
     Left {
         ends_at: BootInstant,
     },

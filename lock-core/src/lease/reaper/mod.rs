@@ -1,5 +1,5 @@
 //! The one task per client that finishes, in the background, what callers no longer wait for: releases of dropped
-//! guards, releases whose answer never came, permits that were given back without an answer, locks that were left, and the
+//! guards, releases whose answer never came, permits that were released without an answer, locks that were left, and the
 //! undoing of acquisitions that were given up.
 //!
 //! Each job is tried at once; [`Backlog`] says when those that are not done by then are tried again, place by place. About
@@ -106,7 +106,7 @@ impl Reaper {
         }
     }
 
-    /// Gives the grant back in the background, until it is confirmed or the server, which may keep it to `lasts_until`, has
+    /// Releases the grant in the background, until it is confirmed or the server, which may keep it to `lasts_until`, has
     /// ended it by itself.
     pub(crate) fn release(&self, attempt: Arc<Attempt>, lasts_until: BootInstant) {
         let now = self.0.clock.now();

@@ -22,7 +22,7 @@ pub enum Event {
     Notice(LossReason),
     /// The server may have forgotten the grant: verify it now.
     Suspect,
-    /// The holder gives the lock back; from now on nothing is renewed and no loss is signalled.
+    /// The holder releases the lock; from now on nothing is renewed and no loss is signalled.
     Release,
     /// Somebody else who holds by the same grant has these wishes: the strongest of all count from now on. The longest hold
     /// stays as it was granted.

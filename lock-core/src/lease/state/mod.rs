@@ -84,7 +84,7 @@ impl LeaseState {
         state.extend_to(grant.sent_at, grant.valid_for);
         if grant.claim {
             // A claim is sent even when the lease is not renewed by itself. It is due almost at once: a lock that is
-            // given back meanwhile needs no claim.
+            // released meanwhile needs no claim.
             state.renew_at = grant.sent_at.plus(CLAIM_AFTER.min(grant.valid_for / 10));
         }
         state
@@ -96,7 +96,7 @@ impl LeaseState {
         self.phase == Phase::Held && now < self.deadline
     }
 
-    /// Whether the lock was given back.
+    /// Whether the lock was released.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.phase == Phase::Released

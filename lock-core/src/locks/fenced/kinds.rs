@@ -45,7 +45,7 @@ macro_rules! ways_to_take {
         #[$doc]
         ///
         /// # Errors
-        /// Those of the plain lock; [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if a grant came without its token, which is then given back.
+        /// Those of the plain lock; [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if a grant came without its token, which is then released.
         ///
         /// # Cancel safety
         /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
@@ -61,9 +61,9 @@ ways_to_take!(RwLock => WriteGuard: write, try_write, try_write_for);
 ways_to_take!(ReentrantMutex => ReentrantGuard: lock, try_lock, try_lock_for, owner);
 
 impl FencedMutex {
-    /// Waits for the lock and its token, runs `body` while it is held, and gives it back.
+    /// Waits for the lock and its token, runs `body` while it is held, and releases it.
     ///
-    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// `Ok` means that the lock was held when `body` ended, and that it is released. `body` is dropped at its next await point when the lock is
     /// lost; tasks and threads that it has started are not.
     ///
     /// # Examples
@@ -83,7 +83,7 @@ impl FencedMutex {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is given back in the background.
+    /// A dropped call drops `body`, and the lock is released in the background.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&FencedMutexGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.lock().await, body, FencedMutexGuard::release).await
     }
@@ -93,7 +93,7 @@ macro_rules! guards {
     ($($guard:ident)+) => {
         $(
             impl FencedGuard<$guard> {
-                /// Gives the grant back, or leaves one level of a reentrant lock, and reports the outcome within one
+                /// Releases the grant, or leaves one level of a reentrant lock, and reports the outcome within one
                 /// operation timeout.
                 ///
                 /// # Errors

@@ -39,7 +39,7 @@ impl MultiGuard {
         &self.0
     }
 
-    /// The guards by themselves, in the order of the names: for locks that are not given back together.
+    /// The guards by themselves, in the order of the names: for locks that are not released together.
     #[must_use = "the locks are released as soon as the guards are dropped"]
     pub fn into_guards(self) -> Vec<OneGuard> {
         self.0
@@ -91,7 +91,7 @@ impl MultiGuard {
         drop_when(lost, || self.check(Phase::Hold), work).await
     }
 
-    /// Gives all of them back, within one operation timeout, whatever the outcome of each.
+    /// Releases all of them, within one operation timeout, whatever the outcome of each.
     ///
     /// # Errors
     /// [`ErrorKind::Indeterminate`] if no confirmation came for one of them,

@@ -43,7 +43,7 @@ impl OneGuard {
         }
     }
 
-    /// Gives the lock back and reports the outcome, within one operation timeout.
+    /// Releases the lock and reports the outcome, within one operation timeout.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost;

@@ -27,7 +27,7 @@ pub(super) enum Certainty {
 }
 
 impl Certainty {
-    /// After a step that failed. Of grants that came too late, or that cannot be, something is there until it is given back.
+    /// After a step that failed. Of grants that came too late, or that cannot be, something is there until it is released.
     fn after(error: &Error) -> Self {
         let were_granted = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Protocol);
         if error.is_definite() && !were_granted { Self::Known } else { Self::Unknown }

@@ -47,7 +47,7 @@ impl ReentrantGuard {
         self.entry.depth(self.shared())
     }
 
-    /// Leaves one level. The outermost release gives the lock back and reports the outcome, within one operation timeout.
+    /// Leaves one level. The outermost release releases the lock and reports the outcome, within one operation timeout.
     ///
     /// # Examples
     /// ```

@@ -52,7 +52,7 @@ impl ReadGuard {
         self.0.lease.live.token
     }
 
-    /// Gives the shared grant back and reports the outcome, within one operation timeout.
+    /// Releases the shared grant and reports the outcome, within one operation timeout.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
@@ -146,7 +146,7 @@ impl WriteGuard {
         }
     }
 
-    /// Gives the exclusive grant back and reports the outcome, within one operation timeout.
+    /// Releases the exclusive grant and reports the outcome, within one operation timeout.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the

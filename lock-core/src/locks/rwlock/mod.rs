@@ -257,9 +257,9 @@ impl RwLock {
         Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
     }
 
-    /// Waits for a shared grant, runs `body` while it is held, and gives it back.
+    /// Waits for a shared grant, runs `body` while it is held, and releases it.
     ///
-    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// `Ok` means that the lock was held when `body` ended, and that it is released. `body` is dropped at its next await point when the lock is
     /// lost; tasks and threads that it has started are not.
     ///
     /// # Examples
@@ -276,14 +276,14 @@ impl RwLock {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is given back in the background.
+    /// A dropped call drops `body`, and the lock is released in the background.
     pub async fn run_read<T>(&self, body: impl AsyncFnOnce(&ReadGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.read().await, body, ReadGuard::release).await
     }
 
-    /// Waits for the exclusive grant, runs `body` while it is held, and gives it back.
+    /// Waits for the exclusive grant, runs `body` while it is held, and releases it.
     ///
-    /// `Ok` means that the lock was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the lock is
+    /// `Ok` means that the lock was held when `body` ended, and that it is released. `body` is dropped at its next await point when the lock is
     /// lost; tasks and threads that it has started are not.
     ///
     /// # Examples
@@ -301,7 +301,7 @@ impl RwLock {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is given back in the background.
+    /// A dropped call drops `body`, and the lock is released in the background.
     pub async fn run_write<T>(&self, body: impl AsyncFnOnce(&WriteGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.write().await, body, WriteGuard::release).await
     }

@@ -239,9 +239,9 @@ impl Semaphore {
         self.get(permits, self.core.deadline(wait)).await
     }
 
-    /// Waits for a permit, runs `body` while it is held, and gives it back.
+    /// Waits for a permit, runs `body` while it is held, and releases it.
     ///
-    /// `Ok` means that the permit was held when `body` ended, and that it is given back. `body` is dropped at its next await point when the permit is
+    /// `Ok` means that the permit was held when `body` ended, and that it is released. `body` is dropped at its next await point when the permit is
     /// lost; tasks and threads that it has started are not.
     ///
     /// # Examples
@@ -259,7 +259,7 @@ impl Semaphore {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the permit is given back in the background.
+    /// A dropped call drops `body`, and the permit is released in the background.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&Permit) -> T) -> Result<T, WorkError<T>> {
         scoped(self.acquire().await, body, Permit::release).await
     }

@@ -34,7 +34,7 @@ impl Permit {
         Self { lease, permits, backend }
     }
 
-    /// Returns the number of permits held: those granted, less those [given back](Permit::release_some).
+    /// Returns the number of permits held: those granted, less those [released](Permit::release_some).
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
@@ -48,7 +48,7 @@ impl Permit {
 
     /// Gives `permits` of these permits back and keeps the rest, which is at least one.
     ///
-    /// What was asked to be given back is not to be used any more, whatever the answer: [`permits`](Permit::permits)
+    /// What was asked to be released is not to be used any more, whatever the answer: [`permits`](Permit::permits)
     /// counts only what certainly remains.
     ///
     /// # Examples
@@ -69,8 +69,8 @@ impl Permit {
     ///   gone;
     /// - [`ErrorKind::Indeterminate`] if no answer came: this guard counts the smaller
     ///   number, and the client goes on in the background until the server has confirmed it or the grant has ended. Do
-    ///   not call again for the same permits: that gives more of them back;
-    /// - after any other error nothing was given back, and the guard counts what it did.
+    ///   not call again for the same permits: that releases more of them;
+    /// - after any other error nothing was released, and the guard counts what it did.
     ///
     /// # Cancel safety
     /// A dropped call is finished in the background; this guard counts the smaller number.
@@ -78,7 +78,7 @@ impl Permit {
         let had = self.permits;
         let keep = had.saturating_sub(permits);
         if permits == 0 || keep == 0 {
-            let what = format!("{permits} of {had} permits: at least one must be given back, and one kept");
+            let what = format!("{permits} of {had} permits: at least one must be released, and one kept");
             return Err(self.named(Error::invalid(Phase::Release, what)));
         }
         self.check(Phase::Release)?;
@@ -101,7 +101,7 @@ impl Permit {
         })
     }
 
-    /// Gives all permits back and reports the outcome, within one operation timeout.
+    /// Releases all permits and reports the outcome, within one operation timeout.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the permits had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the

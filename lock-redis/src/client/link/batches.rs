@@ -34,7 +34,7 @@ const UNSENT: u64 = 0;
 pub(crate) enum ShortWay {
     /// To a free mutex.
     Acquire,
-    /// To give one back.
+    /// To release one.
     Release,
 }
 

@@ -91,7 +91,7 @@ local function yields(ms, channels, client, nonce)
   else
     -- Who was not handed the key took it while it was free.
     if freed ~= to then run, since = 1, ms end
-    -- The one that has just given it back counts too.
+    -- The one that has just released it counts too.
     local share = known and math.max(math.floor(most * (ours + 1) / theirs), 1)
     local over = ms - since >= SLICE and not share
     if run >= (share or theirs and RUN or most) or over then

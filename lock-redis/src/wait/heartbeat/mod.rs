@@ -62,13 +62,13 @@ impl Heartbeats {
         Self { links: links.clone(), queues: queues.clone(), push: push.clone(), identity, foreign }
     }
 
-    /// Gives back what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
+    /// Releases what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
     async fn return_unwanted(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
         // Asked for in nobody's name, so that a next holder of this client is told by push too.
         let args = [nonce.as_bytes(), b"", self.identity.channels.as_bytes(), keys.shared_arg()];
         if let Err(error) = self.links.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
-            tracing::debug!(%error, "an unwanted grant could not be given back");
+            tracing::debug!(%error, "an unwanted grant could not be released");
         }
     }
 

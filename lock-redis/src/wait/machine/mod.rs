@@ -84,7 +84,7 @@ pub enum Action<W> {
     Nothing,
     /// A waiter is to be woken: there are news for it.
     Wake(W),
-    /// The heartbeat task has a grant to give back.
+    /// The heartbeat task has a grant to release.
     GiveBack,
 }
 
@@ -189,7 +189,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.unfinished.insert(lock.name().to_owned(), lock);
     }
 
-    /// Grants that nobody wants any more, so many at most, to be given back.
+    /// Grants that nobody wants any more, so many at most, to be released.
     pub fn take_unwanted(&mut self, most: usize) -> Vec<(GrantId, L)> {
         self.registry.take_unwanted(most)
     }

@@ -11,7 +11,7 @@ pub enum Pause {
     Until(Duration),
     /// The usual pause: there is no holder with a lease.
     Regular,
-    /// A foreign client holds a shared key, and this client's waiter is the first: when it gives the key back.
+    /// A foreign client holds a shared key, and this client's waiter is the first: when it releases the key.
     Foreign,
     /// As `Foreign`, but the key is left free for foreign clients for so long.
     Free(Duration),

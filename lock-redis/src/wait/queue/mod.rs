@@ -104,7 +104,7 @@ impl WaitQueues {
         self.wake.notify_one();
     }
 
-    /// Grants that nobody wants any more, so many at most, to be given back.
+    /// Grants that nobody wants any more, so many at most, to be released.
     pub(crate) fn unwanted(&self, most: usize) -> Vec<(GrantId, Arc<Keys>)> {
         self.lock().take_unwanted(most)
     }

@@ -31,9 +31,9 @@ pub enum What {
     Acquire(Call<Ask, Granted>),
     /// A renewal, where it can be seen.
     Renew(Call<Renewal, Renewed>),
-    /// A downgrade, or permits that are given back in part.
+    /// A downgrade, or permits that are released in part.
     Change(Call<Change, Done>),
-    /// The lock is given back.
+    /// The lock is released.
     Release(Call<Sample, Done>),
     /// A holder was asked whether it still holds.
     Check(Check),

@@ -80,7 +80,7 @@ impl GroupWish {
 /// Holds several mutexes, and writes down what becomes of each.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct RecordedGroup {
-    /// `None` only once it was given back.
+    /// `None` only once it was released.
     guard: Option<MultiGuard>,
     recorder: Recorder,
     /// The ids of the guards, in their order.
@@ -118,7 +118,7 @@ impl RecordedGroup {
         all
     }
 
-    /// Gives all of them back. If that fails, nobody knows which ones are back.
+    /// Releases all of them. If that fails, nobody knows which ones are back.
     ///
     /// # Errors
     /// As [`MultiGuard::release`].

@@ -204,7 +204,7 @@ impl Deref for Guard {
 /// Holds a lock, and writes down what becomes of it. Dereferences to the lease.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RecordedGuard {
-    /// `None` only once it was given back.
+    /// `None` only once it was released.
     guard: Option<Guard>,
     kind: Kind,
     recorder: Recorder,
@@ -272,7 +272,7 @@ impl RecordedGuard {
         }
     }
 
-    /// Gives some permits back and keeps the rest.
+    /// Releases some permits and keeps the rest.
     ///
     /// # Errors
     /// As [`Permit::release_some`]; [`ErrorKind::Unsupported`] of another kind.
@@ -292,7 +292,7 @@ impl RecordedGuard {
         outcome
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
     /// # Errors
     /// As the guard's own call.
@@ -336,7 +336,7 @@ impl RecordedGuard {
 
     fn lock(&self) -> &Guard {
         // Taken by `release` and `downgrade` only, which own the guard and put it back or end with it.
-        self.guard.as_ref().expect("a guard has its lock until it is given back")
+        self.guard.as_ref().expect("a guard has its lock until it is released")
     }
 }
 

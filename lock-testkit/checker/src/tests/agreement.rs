@@ -83,7 +83,7 @@ fn hold(rng: &mut SeededRng, sketch: &mut Sketch, ask: Ask, owner: usize) -> Vec
             sketch.release_unheard(released, &id);
             hold(begin, perhaps(released))
         }
-        // Found to be lost when it was given back; asked before.
+        // Found to be lost when it was released; asked before.
         5 => {
             sketch.check(done, &id, true);
             sketch.release_nothing(released, &id);

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_asked_for_and_given_back() {
+    fn a_session_is_asked_for_and_released() {
         let asked = greeting(Duration::from_secs(2));
         assert_eq!((asked.len(), &asked[..4], &asked[16..20]), (49, &[0, 0, 0, 45][..], &2000_i32.to_be_bytes()[..]));
         assert_eq!(Frame::new(1, CLOSE).frame(), [0, 0, 0, 8, 0, 0, 0, 1, 255, 255, 255, 245]);

@@ -145,7 +145,7 @@ impl Client {
         link.requests.push(Request::Renew(self.nonce));
     }
 
-    /// Gives up waiting, or gives the lock back, however it has come to that.
+    /// Gives up waiting, or releases the lock, however it has come to that.
     pub(super) fn leave(&mut self, link: &mut Link, attempts: u8, mutant: Option<Mutant>) {
         let last = match self.phase {
             Phase::Holding { .. } => Request::Release(self.nonce),

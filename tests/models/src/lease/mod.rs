@@ -89,7 +89,7 @@ pub enum Action {
     Poke(usize),
     /// The holder renews its lease.
     Renew(usize),
-    /// The waiter gives up, or the holder gives back.
+    /// The waiter gives up, or the holder releases.
     Leave(usize),
     /// The connection breaks and is replaced.
     Cut(usize),

@@ -143,7 +143,7 @@ impl Client {
         self.requests.push(Request::Beat);
     }
 
-    /// Gives up, or gives the lock back.
+    /// Gives up, or releases the lock.
     pub(super) fn leave(&mut self, attempts: u8, mutant: Option<Mutant>) {
         let forgets = match mutant {
             Some(Mutant::NoUndo) => self.phase != Phase::Holding,

@@ -72,7 +72,7 @@ pub enum Action {
     Start(usize),
     /// The client shows life.
     Beat(usize),
-    /// The waiter gives up, or the holder gives back.
+    /// The waiter gives up, or the holder releases.
     Leave(usize),
     /// A client whose session is over opens another.
     Reopen(usize),

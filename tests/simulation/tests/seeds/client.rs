@@ -113,10 +113,10 @@ impl Worker {
         }
         self.beliefs.ended(&self.name);
         company.comes().await;
-        self.give_back(guard, began).await;
+        self.release(guard, began).await;
     }
 
-    async fn give_back(&mut self, guard: MutexGuard, began: Duration) {
+    async fn release(&mut self, guard: MutexGuard, began: Duration) {
         let token = guard.fencing_token();
         match self.rng.random_range(0..4) {
             0 => drop(guard),
@@ -169,7 +169,7 @@ pub(crate) async fn connect() -> RedisLocks {
     }
 }
 
-/// Closes a client; what it has not given back ends with its lease.
+/// Closes a client; what it has not released ends with its lease.
 pub(crate) async fn close(locks: &RedisLocks, client: usize, record: &Record) {
     match locks.close().await {
         Ok(()) => record.note(&format!("client {client} is closed")),

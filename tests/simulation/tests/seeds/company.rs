@@ -40,7 +40,7 @@ impl Company {
         Self { members: (0..members).map(member).map(Rc::new).collect(), tasks: RefCell::default() }
     }
 
-    /// Each of them asks for its lock and gives it back, beginning now. Those of the last time are left alone.
+    /// Each of them asks for its lock and releases it, beginning now. Those of the last time are left alone.
     pub(crate) async fn comes(&self) {
         {
             let mut tasks = self.tasks.borrow_mut();

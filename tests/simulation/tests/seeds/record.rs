@@ -18,7 +18,7 @@ pub(crate) struct Record {
 struct Seen {
     events: Vec<String>,
     grants: usize,
-    not_given_back: bool,
+    not_released: bool,
     violation: Option<String>,
 }
 
@@ -59,14 +59,14 @@ impl Record {
         }
     }
 
-    /// A client could not give everything back.
+    /// A client could not release everything.
     pub(crate) fn kept(&self) {
-        self.seen.borrow_mut().not_given_back = true;
+        self.seen.borrow_mut().not_released = true;
     }
 
-    /// Whether every client has given everything back.
-    pub(crate) fn gave_all_back(&self) -> bool {
-        !self.seen.borrow().not_given_back
+    /// Whether every client has released everything.
+    pub(crate) fn released_all(&self) -> bool {
+        !self.seen.borrow().not_released
     }
 
     /// The first thing that must never be, if it was.

@@ -20,7 +20,7 @@ use crate::record::Record;
 const TICK: Duration = Duration::from_millis(5);
 /// So long after the last fault everybody must have come to an end: every round's longest wait, one after the other.
 const ENOUGH: Duration = Duration::from_secs(60);
-/// The time for which the server keeps what a client had no chance to give back: the queue's heartbeats longest.
+/// The time for which the server keeps what a client had no chance to release: the queue's heartbeats longest.
 const KEPT: Duration = Duration::from_secs(31);
 /// A value that somebody else puts into the lock's place, and for how long.
 const FOREIGN: &[u8] = b"somebody else";
@@ -61,7 +61,7 @@ pub(crate) fn run(seed: u64) -> Outcome {
         beliefs.taken(now);
     };
     let late = course(&mut sim, &faults, &record, &working, usurp);
-    let end = sim.elapsed() + if record.gave_all_back() { Duration::ZERO } else { KEPT };
+    let end = sim.elapsed() + if record.released_all() { Duration::ZERO } else { KEPT };
     let left = || residue(&mut store.borrow_mut(), end);
     let violation = record.violation().or(late).or_else(left);
     Outcome { violation, grants: record.grants(), events: record.events() }

@@ -232,8 +232,8 @@ impl backend::Steps for OnRedis {
         self.steps.take(&self.at(attempt).await?).await
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
-        self.steps.give_back(&self.at(attempt).await?).await
+    async fn release(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
+        self.steps.release(&self.at(attempt).await?).await
     }
 
     async fn extend(&self, attempt: &Attempt, ttl: Duration) -> Result<bool, HarnessError> {

@@ -26,7 +26,7 @@ impl Steps for Incr {
         is_one(count)
     }
 
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
@@ -105,7 +105,7 @@ impl Steps for GetSetTimestamp {
         Ok(before.as_text() == Some(theirs))
     }
 
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         if self.ends().get(&at.attempt.id).copied().unwrap_or_default() <= self.now()? {
             return Ok(false); // expired: it may be another's by now
         }
@@ -127,7 +127,7 @@ pub(super) struct PlainDelete;
 
 #[async_trait]
 impl Steps for PlainDelete {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["DEL", &at.key]).await?)
     }
 
@@ -141,7 +141,7 @@ pub(super) struct GetThenDelete;
 
 #[async_trait]
 impl Steps for GetThenDelete {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         let present = at.redis.command(&["GET", &at.key]).await?;
         if present.as_text() != Some(at.nonce()) {
             return Ok(false);
@@ -161,7 +161,7 @@ pub(super) struct WatchWithoutLook;
 
 #[async_trait]
 impl Steps for WatchWithoutLook {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         // A transaction needs a connection to itself.
         let redis = at.redis.another();
         redis.command(&["WATCH", &at.key]).await?;

@@ -29,7 +29,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The release; whether there was something to release.
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         is_one(at.redis.command(&["EVAL", COMPARE_AND_DELETE, "1", &at.key, &at.nonce()]).await?)
     }
 
@@ -50,7 +50,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
 
     /// Cleans up after an acquisition that was given up.
     async fn abandon(&self, at: &At<'_>) -> Result<(), HarnessError> {
-        self.give_back(at).await.map(drop)
+        self.release(at).await.map(drop)
     }
 }
 

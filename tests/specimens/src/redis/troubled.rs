@@ -105,7 +105,7 @@ pub(super) struct LoadedOnce {
 
 #[async_trait]
 impl Steps for LoadedOnce {
-    async fn give_back(&self, at: &At<'_>) -> Result<bool, HarnessError> {
+    async fn release(&self, at: &At<'_>) -> Result<bool, HarnessError> {
         // A server that was started again does not know it: the flaw.
         let load = async || at.redis.command(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await;
         let digest = self.digest.get_or_try_init(async || Ok::<_, HarnessError>(load().await?.to_string())).await?;

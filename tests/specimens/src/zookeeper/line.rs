@@ -198,7 +198,7 @@ impl Steps for Line {
         let standing = self.stand(attempt).await?;
         let is_let_in = self.obstacle(attempt, &standing).is_none();
         if !is_let_in {
-            self.give_back(attempt).await?;
+            self.release(attempt).await?;
         }
         Ok(is_let_in)
     }
@@ -221,7 +221,7 @@ impl Steps for Line {
         }
     }
 
-    async fn give_back(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
+    async fn release(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         if self.recipe == Recipe::PlainDelete {
             // Whoever's it is by now: the flaw.
             return self.session.delete(self.own_path(attempt, THE_NODE)).await;
@@ -247,7 +247,7 @@ impl Steps for Line {
     async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
         match self.recipe {
             Recipe::PlainDelete => Ok(()), // whose node it is, nobody can say; it ends with a session
-            _ => self.give_back(attempt).await.map(drop),
+            _ => self.release(attempt).await.map(drop),
         }
     }
 }

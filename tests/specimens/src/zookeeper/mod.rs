@@ -8,7 +8,7 @@
 //! - [`Recipe::PlainDelete`], one ephemeral node for the lock, deleted by its path: a holder whose session has ended deletes
 //!   the node of whoever holds the lock by then.
 //! - [`Recipe::Persistent`], nodes that belong to no session: those of the dead stay.
-//! - [`Recipe::Unasked`], a holder that believes in its lock until it gives it back: it never asks whether its node went
+//! - [`Recipe::Unasked`], a holder that believes in its lock until it releases it: it never asks whether its node went
 //!   with its session.
 //! - [`Recipe::Placeless`], a waiter that looks for nodes before its own, but not for its own: when that went with its session,
 //!   it is let in without a node, and so is the next one.

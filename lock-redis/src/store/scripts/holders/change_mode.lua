@@ -1,4 +1,4 @@
--- Gives a grant another mode without a gap: a writer becomes a reader, some of several permits are given back. Lets in
+-- Gives a grant another mode without a gap: a writer becomes a reader, some of several permits are released. Lets in
 -- whom that made room for. Idempotent.
 --
 -- KEYS as in base.lua

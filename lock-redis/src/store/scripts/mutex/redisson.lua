@@ -2,7 +2,7 @@
 --
 -- KEYS[1] hash: <nonce 32>:<client 16> -> 1, where Redisson has <uuid>:<thread> -> count; # -> as in one.lua, if it is ours
 
--- On which Redisson's waiters are told of a lock that was given back.
+-- On which Redisson's waiters are told of a lock that was released.
 local CHANNEL = 'redisson_lock__channel:' .. (string.find(LOCK, '{', 1, true) and LOCK or '{' .. LOCK .. '}')
 
 local function kept() return redis.call('HGET', LOCK, '#') end

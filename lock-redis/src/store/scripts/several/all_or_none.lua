@@ -1,4 +1,4 @@
--- Takes several locks at once: all of them, or none. Comes after the ways to take and to give back one, as functions: those of a
+-- Takes several locks at once: all of them, or none. Comes after the ways to take and to release one, as functions: those of a
 -- mutex, and those of the other kinds.
 --
 -- KEYS[5i-4] lock  [5i-3] queue  [5i-2] waiters  [5i-1] fence  [5i] forced, as in base.lua

@@ -97,7 +97,7 @@ fn sem_rejects_more_permits_than_there_are() {
 }
 
 #[test]
-fn sem_counts_permits_that_were_given_back() {
+fn sem_counts_permits_that_were_released() {
     tells_apart(Check::SEM, 1, 2, |kept| {
         let mut sketch = Sketch::new();
         let first = sketch.take(10, permits("a", 3), Granted::default());
