@@ -121,14 +121,14 @@ impl Cx {
     }
 
     /// Waits until this many requests are in the queue. Where the backend does not show them, lets the time pass that a
-    /// request may take to get in line.
+    /// request may take to get in the queue.
     pub(crate) async fn queued(&self, lock: &Exclusive, waiters: usize) -> Verdict {
         if !(self.abilities.promises(Guarantee::Inspect) && self.abilities.promises(Guarantee::Fifo)) {
             pass(ms(50)).await;
             return Ok(());
         }
         let look = async || Ok((lock.inspect().await?.waiter_count() == waiters as u64).then_some(()));
-        eventually(&format!("{waiters} waiters are in line"), hand_over(), look).await
+        eventually(&format!("{waiters} waiters are in the queue"), hand_over(), look).await
     }
 
     /// The time by which the entry of a dead holder is free for others, at the latest: one second after the servers drop

@@ -96,7 +96,7 @@ impl SystemUnderTest for ZooKeeper {
         faults
     }
 
-    /// The first in line.
+    /// The first in the queue.
     async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>> {
         let first = tokio::time::timeout(PATIENCE, first_in_line(&self.eyes, namespace, mutex)).await.ok()?.ok()?;
         Some(first.as_deref().and_then(grant))

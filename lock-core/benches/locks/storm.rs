@@ -21,7 +21,7 @@ enum Abandoned {
     None,
     /// The outage came first: nothing of them was sent.
     Unsent,
-    /// They were waiting in line when it came.
+    /// They were waiting in the queue when it came.
     InLine,
 }
 
@@ -46,7 +46,7 @@ impl Abandoned {
         match self {
             Self::None => "none",
             Self::Unsent => "before anything was sent",
-            Self::InLine => "in line",
+            Self::InLine => "in the queue",
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::owner::{GrantId, Owner};
 pub struct Inspection {
     /// The holders; empty if it is free. If there are too many, any of them may be missing.
     pub holders: Vec<Holder>,
-    /// The waiters, first in line first.
+    /// The waiters, first in the queue first.
     pub waiters: Vec<Waiter>,
     /// The number of holders that are not listed. One whose lease has ended may be among them for a moment.
     pub more_holders: u64,

@@ -19,7 +19,7 @@ impl LockName {
         Ok(name)
     }
 
-    /// The door to a key (or path) that is shared with clients of other libraries: the backend uses exactly this key.
+    /// A key (or path) that is shared with clients of other libraries: the backend uses exactly this key.
     ///
     /// Only the kinds whose wire format other libraries share are offered there; a backend says which, and answers
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for the rest. Redis and memcached

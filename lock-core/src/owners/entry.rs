@@ -125,7 +125,7 @@ impl Entry {
     }
 }
 
-/// Tells tries of the same owner that the gate is held by a request that waits in line.
+/// Tells tries of the same owner that the gate is held by a request that waits in the queue.
 pub(crate) struct Queued<'a>(&'a Entry);
 
 impl Drop for Queued<'_> {

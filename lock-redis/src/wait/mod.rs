@@ -144,15 +144,15 @@ fn honest(attempt: &Attempt, error: Error, unknown: Option<Error>, queued: bool)
     match unknown {
         Some(first) => first,
         None if queued && error.is_definite() => {
-            stood_in_line(attempt, "the next request failed".to_owned()).with_source(error)
+            was_queued(attempt, "the next request failed".to_owned()).with_source(error)
         }
         None => error,
     }
 }
 
 /// The error of a waiter that the server has put into its queue, and that does not hear any more.
-fn stood_in_line(attempt: &Attempt, why: String) -> Error {
-    let what = format!("the attempt stood in line, and whether it was granted the lock since is unknown: {why}");
+fn was_queued(attempt: &Attempt, why: String) -> Error {
+    let what = format!("the attempt was in the queue, and whether it was granted the lock since is unknown: {why}");
     attempt.error(ErrorKind::Indeterminate, Phase::Wait, what)
 }
 
@@ -186,9 +186,9 @@ async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> R
             return Err(match waiting.refused() {
                 Some(why) => {
                     let what = format!("every request about it has failed for {silent_for:?}");
-                    stood_in_line(attempt, what).with_source(why.to_string())
+                    was_queued(attempt, what).with_source(why.to_string())
                 }
-                None => stood_in_line(attempt, format!("the server has not answered for {silent_for:?}")),
+                None => was_queued(attempt, format!("the server has not answered for {silent_for:?}")),
             });
         }
         if deadline.has_passed(now) {

@@ -80,7 +80,7 @@ impl Kind {
         })
     }
 
-    /// Waiters in line, each behind the one before; each notes its number when it is granted, and is alone then.
+    /// Waiters in the queue, each behind the one before; each notes its number when it is granted, and is alone then.
     async fn line(self, server: &Server, clients: &[&RedisLocks], name: &'static str, count: usize) -> Line {
         let line = Line::default();
         let mut waiters = Vec::new();

@@ -33,7 +33,7 @@ async fn a_foreign_value_excludes_us_whatever_its_bytes_and_its_deletion_lets_us
             tokio::spawn(async move { turn.await.release().await.unwrap() })
         });
         let queue = async || (a.mutex(jobs()).inspect().await.unwrap().waiters.len() == 2).then_some(());
-        eventually("two are in line", PROMPTLY, queue).await;
+        eventually("two are in the queue", PROMPTLY, queue).await;
         // Our waiters have left the foreign value as it was.
         assert_eq!(server.say("GET jobs").await, Value::Bulk(value.to_vec()));
         server.say("DEL jobs").await;

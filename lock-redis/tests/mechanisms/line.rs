@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, configured, hasty, key, long, ms, obtain, soon};
 
-/// Waiters that are in line in the order of their numbers; each notes its number when it is granted.
+/// Waiters that are in the queue in the order of their numbers; each notes its number when it is granted.
 pub(crate) struct Line {
     order: Arc<Mutex<Vec<usize>>>,
     waiters: Vec<JoinHandle<()>>,
@@ -81,7 +81,7 @@ impl Doomed {
         Self { die, thread }
     }
 
-    /// Dies; the order to do so takes effect while its wait is still in line.
+    /// Dies; the order to do so takes effect while its wait is still in the queue.
     pub(crate) fn die(self) {
         self.die.send(()).unwrap();
         self.thread.join().unwrap();
@@ -181,7 +181,7 @@ fn a_server_that_was_not_asked_is_not_taken_for_silent() {
         server.until_queued("line", 1).await;
         tokio::time::sleep(ms(2000)).await;
         held.release().await.unwrap();
-        soon("it waits in line until then", HAND_OVER + SLACK, waiting)
+        soon("it waits in the queue until then", HAND_OVER + SLACK, waiting)
             .await
             .unwrap()
             .unwrap()

@@ -74,7 +74,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
         assert!(b.mutex(&name).try_lock().await.unwrap().is_none());
         assert!(b.mutex(&name).try_lock_for(ms(50)).await.unwrap().is_none());
         let waiting = tokio::spawn(obtain(&b, &name, PROMPTLY));
-        eventually("one is in line", PROMPTLY, async || {
+        eventually("one is in the queue", PROMPTLY, async || {
             (a.mutex(&name).inspect().await.unwrap().waiters.len() == 1).then_some(())
         })
         .await;

@@ -156,7 +156,7 @@ async fn credentials_that_are_refused_on_a_reconnect_are_told_to_all_who_wait_an
     assert!(server.say("ACL SETUSER rotates resetpass >after").await.is_ok());
     server.say("CLIENT KILL USER rotates").await;
     let denied = soon("who waits is told", PROMPTLY, waiting).await.unwrap().unwrap_err();
-    // It stood in line, and may have been granted the lock before its connection ended.
+    // It stood in the queue, and may have been granted the lock before its connection ended.
     assert_eq!(denied.kind(), ErrorKind::Indeterminate, "{denied:?}");
     assert!(everything_of(&denied).concat().contains("the credentials were refused"), "{denied:?}");
     let mutex = locks.mutex("free");

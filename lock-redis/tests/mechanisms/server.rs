@@ -128,7 +128,7 @@ impl Server {
     /// Waits until so many stand in the queue of the lock with this key, whatever its kind.
     pub(crate) async fn until_in_line(&self, key: &str, waiters: usize) {
         let queue = format!("{key}:q");
-        eventually(&format!("{waiters} are in line"), PROMPTLY, async || {
+        eventually(&format!("{waiters} are in the queue"), PROMPTLY, async || {
             (self.run(&["ZCARD", &queue]).await.as_int() == i64::try_from(waiters).ok()).then_some(())
         })
         .await;

@@ -433,5 +433,5 @@ async fn an_inspection_lists_some_and_counts_the_others() {
     assert_eq!(listed + usize::try_from(others.as_int().unwrap()).unwrap(), MANY);
     let queue = texts(queue);
     assert_eq!((queue.len(), texts(cards).len(), more.as_int()), (1000, 500, Some(1000)));
-    assert!(queue[0].starts_with(&nonce(MANY)), "the first in line come first");
+    assert!(queue[0].starts_with(&nonce(MANY)), "the first in the queue come first");
 }

@@ -219,7 +219,7 @@ fn a_wait_survives_the_end_of_the_subscription() {
         let held = holder.mutex("listen").lock().await.unwrap();
         let waiting = tokio::spawn(async move { obtain(&waiter, "listen", FAILOVER).await });
         let queued = async || (say(master, "ZCARD lock:mutex:{listen}:q").await.as_int() == Some(1)).then_some(());
-        eventually("the waiter is in line", PROMPTLY, queued).await;
+        eventually("the waiter is in the queue", PROMPTLY, queued).await;
         // One that is about to listen elsewhere may be counted twice, or not at all.
         let listening = eventually("each client listens at one node", PROMPTLY, async || {
             let mut listening = Vec::new();

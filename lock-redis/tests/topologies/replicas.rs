@@ -150,7 +150,7 @@ fn a_lock_that_is_handed_over_counts_only_when_replicas_have_it_too() {
 
         let held = easy.mutex("wait").lock().await.unwrap();
         let waiter = waiting();
-        eventually("the waiter is in line", PROMPTLY, queued).await;
+        eventually("the waiter is in the queue", PROMPTLY, queued).await;
         held.release().await.unwrap();
         let next = soon("the waiter is granted", PROMPTLY, waiter).await.unwrap().unwrap();
         // Not only for the claim time, of which replicas know nothing more.
@@ -159,7 +159,7 @@ fn a_lock_that_is_handed_over_counts_only_when_replicas_have_it_too() {
 
         let held = easy.mutex("wait").lock().await.unwrap();
         let waiter = waiting();
-        eventually("the waiter is in line", PROMPTLY, queued).await;
+        eventually("the waiter is in the queue", PROMPTLY, queued).await;
         let _stopped =
             Stopped::now(deployment.nodes().iter().filter(|node| node.address() != master.address()).collect());
         held.release().await.unwrap();

@@ -12,7 +12,7 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Of those claims of a lock that may have been in the way; waiters count, because they may be next in line.
+    /// Of those claims of a lock that may have been in the way; waiters count, because they may be next in the queue.
     pub(super) fn of<'c>(
         ledger: &'c Ledger<'_>,
         lock: &'c LockClaims<'_>,

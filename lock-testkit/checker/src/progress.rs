@@ -114,7 +114,7 @@ fn find_gaps(turns: &[(Mark, Turn, u64)], limit: u64) -> Vec<Gap> {
                 }
             }
         }
-        // Whoever asks for most may be the first in line.
+        // Whoever asks for most may be the first in the queue.
         let is_idle = waiting.last_key_value().is_some_and(|(most, _)| held + most <= limit);
         match (is_idle, open) {
             (true, None) => open = Some(*mark),

@@ -281,7 +281,7 @@ cases! {
         "C-W04" "K7" waiting::the_limit_of_a_wait_is_one_for_the_whole_call ALL [];
         /// A wait of 50 ms ends in time, and not before.
         "C-W05" "K7" waiting::a_short_wait_ends_in_time ALL [];
-        /// A waiter that gave up leaves nothing; the next in line is granted, and not before the release.
+        /// A waiter that gave up leaves nothing; the next in the queue is granted, and not before the release.
         "C-W06" "K5 K8" waiting::a_waiter_that_gave_up_leaves_nothing_in_the_way ALL [];
         /// 20 waiters are served in the order of their coming.
         "C-W07" "K5" waiting::waiters_are_served_in_the_order_of_their_coming ALL [FIFO];

@@ -276,7 +276,7 @@ async fn is_renewed_or_young(held: &Held) -> bool {
     }
 }
 
-/// A contender in line, through links of its own.
+/// A contender in the queue, through links of its own.
 async fn waiter(cx: &Cx) -> Result<(JoinHandle<Result<Held, Error>>, Links), Failure> {
     let look = cx.contender().await?;
     // The lock is held: its client cannot take it once to begin with.

@@ -100,7 +100,7 @@ pub(super) async fn a_release_that_is_repeated_does_not_free_the_next_hold(cx: A
     let (other, (lock, links)) = (cx.contender().await?, cx.linked().await?);
     let held = lock.clone().with_ttl(ms(10_000)).lock().await?;
     let loss = links.inject(&next_reply(&cx, Toxic::Blackhole));
-    // Granted by the side door while the client still waits for the reply: whatever it repeats comes later. Not in line there,
+    // Granted behind its back while the client still waits for the reply: whatever it repeats comes later. Not in the queue there,
     // where the first request might leave it to the next one to hand the lock over.
     let longest = op_timeout() + ms(500);
     let free = eventually("free after a release whose reply was lost", longest + hand_over(), async || {

@@ -20,7 +20,7 @@ async fn lock(cx: &Cx) -> Result<RwLock, Failure> {
     Ok(cx.client().await?.rwlock(LOCK).or_fail("no read-write lock")?.with_ttl(ttl()))
 }
 
-/// Waits until this many requests are in line.
+/// Waits until this many requests are in the queue.
 async fn queued(cx: &Cx, lock: &RwLock, waiters: usize) -> Verdict {
     cx.queued(&Exclusive::Write(lock.clone()), waiters).await
 }

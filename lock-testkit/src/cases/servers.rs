@@ -87,10 +87,10 @@ pub(super) async fn a_failover_costs_no_holder_its_lock_and_no_waiter_its_place(
     stays_pending("the loss signal after a failover", ttl() * 2, pin!(held.lost())).await?;
     ensure!(!first.is_finished() && !second.is_finished(), "granted although somebody holds it");
     release(held).await?;
-    let next = soon("the first in line is granted", promptly(), first).await???;
-    ensure!(!second.is_finished(), "the second in line is granted beside the first");
+    let next = soon("the first in the queue is granted", promptly(), first).await???;
+    ensure!(!second.is_finished(), "the second in the queue is granted beside the first");
     release(next).await?;
-    release(soon("the second in line is granted", promptly(), second).await???).await
+    release(soon("the second in the queue is granted", promptly(), second).await???).await
 }
 
 /// Contenders for every kind of lock take turns while the clock is stepped; at the step itself, all who are

@@ -105,7 +105,7 @@ pub(super) async fn a_waiter_that_gave_up_leaves_nothing_in_the_way(cx: Arc<Cx>)
     cx.queued(&a, 1).await?;
     stays_pending("a wait behind one that gave up", ms(200), Pin::new(&mut next)).await?;
     release(held).await?;
-    release(soon("the next in line is granted", hand_over(), next).await???).await?;
+    release(soon("the next in the queue is granted", hand_over(), next).await???).await?;
     cx.nothing_is_left().await
 }
 

@@ -10,7 +10,7 @@ use crate::{Bench, Outcome};
 const DATA: [u8; 240] = [b'x'; 240];
 const STEM: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-";
 
-/// A directory of nodes in line, by a session of its own.
+/// A directory of nodes in the queue, by a session of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Plain {
     client: Client,
@@ -35,7 +35,7 @@ impl Plain {
         Ok(self.client.mkdir(&self.directory, &CreateMode::Container.with_acls(Acls::anyone_all())).await?)
     }
 
-    /// A place in line and the line, as the recipe asks for them: without waiting for the first answer.
+    /// A place in the queue and the line, as the recipe asks for them: without waiting for the first answer.
     async fn stand(&self) -> Outcome<(String, Vec<String>)> {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let stem = format!("{}/{STEM}", self.directory);

@@ -1,4 +1,4 @@
-//! A mutex without a line beside one with it: turns, requests, and shares, of one client and of several on one name.
+//! A mutex without a queue beside one with it: turns, requests, and shares, of one client and of several on one name.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{Bench, Outcome, config};
 const CLIENTS: [usize; 4] = [1, 2, 4, 8];
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
-    println!("\n## Mutex with and without a line, clients with one task each\n");
+    println!("\n## Mutex with and without a queue, clients with one task each\n");
     println!("| clients | mutex | turns/s | requests per turn | Jain |\n|---|---|---|---|---|");
     for clients in CLIENTS {
         for unfair in [false, true] {
@@ -37,7 +37,7 @@ async fn measure(bench: &Bench, clients: usize, unfair: bool) -> Outcome {
     }
     let (turns, time) = (shares.iter().sum::<u64>() as f64, began.elapsed());
     let (rate, requests) = (turns / time.as_secs_f64(), (bench.requests().await? - before) as f64 / turns);
-    let which = if unfair { "without a line" } else { "in line" };
+    let which = if unfair { "without a queue" } else { "with a queue" };
     println!("| {clients} | {which} | {rate:.0} | {requests:.2} | {:.3} |", jain(&shares));
     Ok(())
 }

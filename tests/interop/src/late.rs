@@ -1,5 +1,5 @@
 //! A semaphore of one permit that is shared with Curator, whose client is stopped beyond its session when it is about to make
-//! its permit. It makes it in its next session, without a place in line, while ours has counted and not yet taken.
+//! its permit. It makes it in its next session, without a place in the queue, while ours has counted and not yet taken.
 
 use std::fmt;
 use std::future::Future;
@@ -119,7 +119,7 @@ impl Curator {
         Ok(curator)
     }
 
-    /// It stands first in line, has asked for its permit, and has no session any more.
+    /// It stands first in the queue, has asked for its permit, and has no session any more.
     async fn is_stopped_before_its_permit(
         &mut self,
         link: &Proxy,

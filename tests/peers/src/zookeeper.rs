@@ -39,7 +39,7 @@ async fn textbook(address: &str) -> Outcome<Box<dyn Contender>> {
     }))
 }
 
-/// A node in line, a watch on the node before, and the listing again.
+/// A node in the queue, a watch on the node before, and the listing again.
 struct Textbook {
     client: Client,
     directory: String,

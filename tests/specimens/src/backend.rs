@@ -19,7 +19,7 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// One try; whether it has the lock. If not, nothing of it is left.
     async fn take(&self, attempt: &Attempt) -> Result<bool, HarnessError>;
 
-    /// One look of somebody who waits, of whom a place in line may stay until the next.
+    /// One look of somebody who waits, of whom a place in the queue may stay until the next.
     async fn look(&self, attempt: &Attempt) -> Result<Look, HarnessError> {
         Ok(if self.take(attempt).await? { Look::Granted } else { Look::NotYet(None) })
     }

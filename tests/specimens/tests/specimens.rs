@@ -22,7 +22,7 @@ const MORE_ON_REDIS: &[&str] =
     &["C-M03", "C-M04", "C-M07", "C-M09", "C-M13", "C-D03", "C-R01", "C-W06", "C-W13", "C-F11"];
 /// Likewise of records on Redis.
 const MORE_ON_RECORDS: &[&str] = &["C-RC03"];
-/// Likewise on ZooKeeper, where readers and writers stand in line too.
+/// Likewise on ZooKeeper, where readers and writers stand in the queue too.
 const MORE_ON_ZOOKEEPER: &[&str] = &[
     "C-M02", "C-M05", "C-M07", "C-M09", "C-D03", "C-R01", "C-W06", "C-W07", "C-W12", "C-RW01", "C-RW02", "C-RW03",
     "C-RW05", "C-RW12", "C-RW13",

@@ -143,7 +143,7 @@ impl ReentrantMutex {
 
     /// Takes the lock if no other owner holds it; `Ok(None)` if one does.
     ///
-    /// It does not wait for another task of the same owner that is waiting in line.
+    /// It does not wait for another task of the same owner that is waiting in the queue.
     ///
     /// # Examples
     /// ```

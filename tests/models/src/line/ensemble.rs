@@ -20,7 +20,7 @@ pub(super) struct Seat {
     pub(super) role: Role,
 }
 
-/// A node in line.
+/// A node in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Node {
     pub(super) seat: Seat,

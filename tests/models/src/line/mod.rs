@@ -262,7 +262,7 @@ impl State {
             && self.ensemble.lives_for(client.session).is_some_and(|left| left >= client.left())
     }
 
-    /// Whether a node of an attempt that has ended is in line.
+    /// Whether a node of an attempt that has ended is in the queue.
     fn has_residue(&self) -> bool {
         self.ensemble.line.iter().any(|node| {
             let client = &self.clients[usize::from(node.seat.client)];

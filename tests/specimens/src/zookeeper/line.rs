@@ -1,4 +1,4 @@
-//! The recipes: nodes in line below the lock's directory.
+//! The recipes: nodes in the queue below the lock's directory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -68,7 +68,7 @@ impl Line {
         }
     }
 
-    /// Everybody in line, in order.
+    /// Everybody in the queue, in order.
     pub(super) async fn everybody(&self, name: &LockName, kind: Kind) -> Result<Vec<String>, HarnessError> {
         Ok(self.in_order(self.session.children(self.directory(name, kind)).await?))
     }
@@ -95,7 +95,7 @@ impl Line {
         Ok(line.into_iter().find(|node| self.is_mine(attempt, node)))
     }
 
-    /// Sees to it that this attempt stands in line, and looks who else does.
+    /// Sees to it that this attempt stands in the queue, and looks who else does.
     async fn stand(&self, attempt: &Attempt) -> Result<Standing, HarnessError> {
         loop {
             let directory = self.directory(&attempt.name, attempt.kind);
@@ -116,7 +116,7 @@ impl Line {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).get(&attempt.id).copied()
     }
 
-    /// Returns how many stand before this attempt, if it stands in line.
+    /// Returns how many stand before this attempt, if it stands in the queue.
     fn place(&self, attempt: &Attempt, line: &[String]) -> Option<usize> {
         match self.recipe {
             // Once it stood there, it does not look for itself: the flaw.
@@ -163,7 +163,7 @@ impl Line {
     }
 }
 
-/// An attempt's place in line.
+/// An attempt's place in the queue.
 struct Standing {
     line: Vec<String>,
     /// The number of nodes before it.

@@ -16,7 +16,7 @@
 //!   again, and stands in everybody's way for as long as its session lasts.
 //! - [`Recipe::Hasty`], a new session for every connection: the nodes of the old one end with it, although the servers would
 //!   have kept them for whoever comes back in time.
-//! - [`Recipe::LaterWriters`], readers that wait for every writer in line: one that came later waits for them in turn, and nobody
+//! - [`Recipe::LaterWriters`], readers that wait for every writer in the queue: one that came later waits for them in turn, and nobody
 //!   gets the lock although it is free.
 
 mod line;
@@ -78,7 +78,7 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::Persistent, case: "C-R06", symptom: "still taken although the dead holder" },
     Rejection { recipe: Recipe::Unasked, case: "C-D01", symptom: "the holder is told: not within" },
     Rejection { recipe: Recipe::Placeless, case: "C-F08", symptom: "granted although somebody holds it" },
-    // The node of a future that was dropped, or of a wait, whichever came first in line.
+    // The node of a future that was dropped, or of a wait, whichever came first in the queue.
     Rejection { recipe: Recipe::Nameless, case: "C-W08", symptom: "dropped at poll" },
     Rejection { recipe: Recipe::Hasty, case: "C-F09", symptom: "the loss signal after a failover" },
     Rejection {

@@ -1,4 +1,4 @@
-//! An operator's view of the nodes in line.
+//! An operator's view of the nodes in the queue.
 
 use async_trait::async_trait;
 use lock_core::driver::{Kind, Operator};

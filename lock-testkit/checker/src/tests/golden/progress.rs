@@ -146,7 +146,7 @@ fn p5_rejects_somebody_who_came_later() {
         sketch.release(240, &first);
         sketch.end(300).rejections()
     };
-    assert_eq!(history(70), NONE, "nobody knows who was first in line");
+    assert_eq!(history(70), NONE, "nobody knows who was first in the queue");
     assert_eq!(history(71), [Check::P5]);
 }
 

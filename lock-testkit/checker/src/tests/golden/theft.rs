@@ -75,7 +75,7 @@ fn l3_forgives_news_that_reach_a_process_that_stands_still() {
     });
 }
 
-/// A waiter stands in line again in another session, with the grant of before.
+/// A waiter stands in the queue again in another session, with the grant of before.
 #[test]
 fn who_lost_its_place_only_may_hold_later_but_not_beside_others() {
     tells_apart(Check::ME, 1_300, 1_500, |released| {
