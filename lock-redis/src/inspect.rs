@@ -79,10 +79,10 @@ impl Operator for Inspector {
             Form::Holders => record::all_holders(&fields.pairs()?, now),
         };
         inspection.more_holders = count(&mut fields)?;
-        let (queue, cards) = (fields.pairs()?, fields.texts()?);
-        let line = queue.iter().zip(&cards);
+        let (queue, entries) = (fields.pairs()?, fields.texts()?);
+        let waiters = queue.iter().zip(&entries);
         inspection.waiters =
-            line.filter_map(|((member, ticket), card)| record::waiter(member, ticket, card, now)).collect();
+            waiters.filter_map(|((member, ticket), entry)| record::waiter(member, ticket, entry, now)).collect();
         inspection.more_waiters = count(&mut fields)?;
         Ok(inspection)
     }

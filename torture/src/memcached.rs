@@ -102,9 +102,9 @@ impl SystemUnderTest for Memcached {
     /// The item has the grant's number; whose that is is told beside it, a moment later.
     async fn holder(&self, namespace: &str, mutex: &str) -> Option<Option<String>> {
         let Some(number) = self.text(&format!("{namespace}:mutex:{mutex}")).await? else { return Some(None) };
-        let card = self.text(&format!("{namespace}:holder:{number}")).await??;
-        let card: serde_json::Value = serde_json::from_str(&card).ok()?;
-        Some(Some(card.get("grant")?.as_str()?.to_owned()))
+        let record = self.text(&format!("{namespace}:holder:{number}")).await??;
+        let record: serde_json::Value = serde_json::from_str(&record).ok()?;
+        Some(Some(record.get("grant")?.as_str()?.to_owned()))
     }
 
     /// Every item but the epoch, the limits of semaphores, which outlive their permits, the room for readers, and records, and

@@ -94,10 +94,10 @@ impl Cycle for Bare {
         let Self { connection, digests, mode, key, number } = self;
         *number += 1;
         let nonce = format!("{number:032x}");
-        let card = "{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}";
+        let owner = "{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}";
         let keys = ["", ":q", ":w", ":f", ":x"].map(|ending| [key, ending].concat());
         let mut acquire = cmd("EVALSHA");
-        acquire.arg(&digests[0]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef").arg(10_000).arg(card);
+        acquire.arg(&digests[0]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef").arg(10_000).arg(owner);
         acquire.arg("1").arg("").arg("bench:client:").arg("").arg(2000).arg(*mode);
         let _: Value = acquire.query_async(connection).await?;
         let mut release = cmd("EVALSHA");

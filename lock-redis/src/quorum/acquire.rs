@@ -113,9 +113,9 @@ impl Acquisitions {
         self.check_reachable()?;
         let (until, mut left) = (self.members.until(), self.leftovers());
         let (sent_at, round) = begin(attempt);
-        let (card, nonces) = (card_of(attempt)?, [attempt.id, from].map(|id| id.to_string()));
+        let (owner, nonces) = (owner_of(attempt)?, [attempt.id, from].map(|id| id.to_string()));
         let [nonce, before] = nonces;
-        let args = vec![nonce, round.to_string(), milliseconds(attempt.ttl), card, before];
+        let args = vec![nonce, round.to_string(), milliseconds(attempt.ttl), owner, before];
         let request = ScriptRequest { script: &scripts::ADOPT, keys: vec![keys.lock], args, phase: Phase::Acquire };
         let request = Arc::new(request);
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
@@ -190,14 +190,14 @@ impl Acquisitions {
     }
 
     fn request(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<ScriptRequest, Error> {
-        let card = card_of(attempt)?;
+        let owner = owner_of(attempt)?;
         let client = waited.map_or_else(String::new, |_| self.requests.client().to_string());
         let waited = waited.unwrap_or_default().as_micros().to_string();
         let keys = self.keys.checked(&attempt.name, Kind::Mutex)?;
         Ok(ScriptRequest {
             script: &scripts::ACQUIRE,
             keys: vec![keys.lock.clone(), keys.waiters().into_owned()],
-            args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), card, client, waited],
+            args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), owner, client, waited],
             phase: Phase::Acquire,
         })
     }
@@ -249,7 +249,7 @@ fn begin(attempt: &Attempt) -> (BootInstant, u64) {
 }
 
 /// The holder's text at the servers.
-fn card_of(attempt: &Attempt) -> Result<String, Error> {
+fn owner_of(attempt: &Attempt) -> Result<String, Error> {
     serde_json::to_string(&attempt.owner)
         .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))
 }

@@ -87,12 +87,12 @@ fn ours(held: &[u8], now: i64) -> Option<Holder> {
     Some(holder)
 }
 
-pub(crate) fn waiter(member: &str, ticket: &str, card: &str, now: i64) -> Option<Waiter> {
+pub(crate) fn waiter(member: &str, ticket: &str, entry: &str, now: i64) -> Option<Waiter> {
     let (nonce, _client) = member.split_once(':')?;
     let mut waiter = Waiter::new(nonce.parse().ok()?);
     // `<claim ms><mode><owner JSON>`
-    if let Some((wish, _)) = card.split_once('{') {
-        waiter.owner = serde_json::from_str(&card[wish.len()..]).ok();
+    if let Some((wish, _)) = entry.split_once('{') {
+        waiter.owner = serde_json::from_str(&entry[wish.len()..]).ok();
         waiter.permits = permits(wish.trim_start_matches(|c: char| c.is_ascii_digit()));
     }
     waiter.waiting_for = since(ticket, now);

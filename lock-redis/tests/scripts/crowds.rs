@@ -427,11 +427,11 @@ async fn an_inspection_lists_some_and_counts_the_others() {
         crowd.ask(number, &client(1), "W").await;
     }
     let seen = crowd.lock.run(&HOLDERS.inspect, &ALL, &["500"]).await.unwrap().into_parts();
-    let [_, _, held, others, queue, cards, more] = seen.try_into().unwrap();
+    let [_, _, held, others, queue, entries, more] = seen.try_into().unwrap();
     let listed = texts(held).chunks(2).filter(|pair| !pair[0].starts_with('#')).count();
     assert!((500..700).contains(&listed), "{listed}");
     assert_eq!(listed + usize::try_from(others.as_int().unwrap()).unwrap(), MANY);
     let queue = texts(queue);
-    assert_eq!((queue.len(), texts(cards).len(), more.as_int()), (1000, 500, Some(1000)));
+    assert_eq!((queue.len(), texts(entries).len(), more.as_int()), (1000, 500, Some(1000)));
     assert!(queue[0].starts_with(&nonce(MANY)), "the first in the queue come first");
 }

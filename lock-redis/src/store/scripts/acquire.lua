@@ -23,14 +23,14 @@ end
 if passes(now, mode) then
   -- A place that it has in the queue would bring it a second grant, and with that an earlier end.
   leave(me)
-  return { nonce, 1, grant(now, me, mode, card, ttl), ttl }
+  return { nonce, 1, grant(now, me, mode, info, ttl), ttl }
 end
 
 if ARGV[5] ~= '1' then
   -- If everybody in the queue was dead, it is this one's turn.
   local _, more = promote(now, ARGV[7], '', ARGV[8])
   if redis.call('EXISTS', QUEUE) == 0 and admits(now, mode) then
-    return { nonce, 1, grant(now, me, mode, card, ttl), ttl }
+    return { nonce, 1, grant(now, me, mode, info, ttl), ttl }
   end
   return { nonce, 0, (more or unfinished()) and MORE or ends_in(now), '0', 1, '0' }
 end
@@ -41,7 +41,7 @@ if ticket == '' or ticket == '0' then
   redis.call('HSET', WAITERS, '#last', ticket)
 end
 redis.call('ZADD', QUEUE, 'NX', ticket, me)
-redis.call('HSET', WAITERS, nonce, ARGV[9] .. mode .. card)
+redis.call('HSET', WAITERS, nonce, ARGV[9] .. mode .. info)
 mark(mode)
 local known = sign(math.floor(now / 1000), client)
 local _, more = promote(now, ARGV[7], '', ARGV[8])

@@ -3,7 +3,7 @@
 --
 -- KEYS, ARGV and reply as in acquire.lua
 local now = now_us()
-local nonce, client, ttl, card, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[10]
+local nonce, client, ttl, info, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[10]
 local me = nonce .. ':' .. client
 
 local token = mine(now, nonce)
@@ -16,6 +16,6 @@ local wrong = misfit(now, mode, queued)
 -- Where grants that have ended may be counted still, the long way tells.
 if wrong and not queued and not unfinished() then return wrong end
 if not wrong and not queued and admits(now, mode) then
-  return { nonce, 1, grant(now, me, mode, card, ttl), ttl }
+  return { nonce, 1, grant(now, me, mode, info, ttl), ttl }
 end
 

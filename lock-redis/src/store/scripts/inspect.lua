@@ -7,8 +7,8 @@
 --      {field, value, ...} as in many.lua, which may be more than are listed
 local most = tonumber(ARGV[1])
 local held, others = holders(most)
-local line, nonces, cards = redis.call('ZRANGE', QUEUE, 0, most - 1, 'WITHSCORES'), {}, {}
-for i = 1, #line, 2 do nonces[#nonces + 1] = string.sub(line[i], 1, 32) end
-if nonces[1] then cards = redis.call('HMGET', WAITERS, unpack(nonces)) end
-for i = 1, #nonces do cards[i] = cards[i] or '' end
-return { LOCK, text(now_us()), held, others, line, cards, math.max(redis.call('ZCARD', QUEUE) - #nonces, 0) }
+local queue, nonces, entries = redis.call('ZRANGE', QUEUE, 0, most - 1, 'WITHSCORES'), {}, {}
+for i = 1, #queue, 2 do nonces[#nonces + 1] = string.sub(queue[i], 1, 32) end
+if nonces[1] then entries = redis.call('HMGET', WAITERS, unpack(nonces)) end
+for i = 1, #nonces do entries[i] = entries[i] or '' end
+return { LOCK, text(now_us()), held, others, queue, entries, math.max(redis.call('ZCARD', QUEUE) - #nonces, 0) }

@@ -127,17 +127,17 @@ local function pause(now, client, shared, more)
   return ends_in(now)
 end
 
--- The first so many of the queue, with what is known of each: {member, nonce, client, card, alive until}.
+-- The first so many of the queue, with what is known of each: {member, nonce, client, entry, alive until}.
 local function first_of_all(count)
-  local line, fields = redis.call('ZRANGE', QUEUE, 0, count - 1), {}
-  for i, member in ipairs(line) do
+  local front, fields = redis.call('ZRANGE', QUEUE, 0, count - 1), {}
+  for i, member in ipairs(front) do
     fields[2 * i - 1], fields[2 * i] = string.sub(member, 1, 32), '@' .. string.sub(member, 34, 49)
   end
-  local known = line[1] and redis.call('HMGET', WAITERS, unpack(fields))
-  for i, member in ipairs(line) do
-    line[i] = { member, fields[2 * i - 1], string.sub(fields[2 * i], 2), known[2 * i - 1], tonumber(known[2 * i] or 0) }
+  local known = front[1] and redis.call('HMGET', WAITERS, unpack(fields))
+  for i, member in ipairs(front) do
+    front[i] = { member, fields[2 * i - 1], string.sub(fields[2 * i], 2), known[2 * i - 1], tonumber(known[2 * i] or 0) }
   end
-  return line
+  return front
 end
 
 -- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
@@ -149,8 +149,8 @@ local function promote(now, channels, caller, shared)
   local stalled, grace
   while not stop and left > 0 do
     -- Few at first: most often one of them takes all the room that there is.
-    local line, members, fields = first_of_all(math.min(size, left)), {}, {}
-    size, stop = size * 4, not line[1]
+    local front, members, fields = first_of_all(math.min(size, left)), {}, {}
+    size, stop = size * 4, not front[1]
     if not stop and not stalled then
       local seen_at
       seen_at, grace, stalled = unpack(redis.call('HMGET', WAITERS, '#seen', '#grace', '#stalled'))
@@ -163,17 +163,17 @@ local function promote(now, channels, caller, shared)
       stalled = tonumber(stalled or 0)
     end
     local behind = stop and 0 or redis.call('ZCARD', QUEUE)
-    for _, waiter in ipairs(line) do
-      local member, nonce, client, card, alive = unpack(waiter)
+    for _, waiter in ipairs(front) do
+      local member, nonce, client, entry, alive = unpack(waiter)
       if left <= 0 or not open(now) then break end
       local lives = alive >= ms and alive <= ms + LIVENESS + STALL
       local spared = within(grace, ms, LIVENESS + STALL) and alive >= stalled
-      if card and (lives or spared) then
-        local claim, mode, holder = string.match(card, '^(%d+)([^{]*)(.*)$')
+      if entry and (lives or spared) then
+        local claim, mode, info = string.match(entry, '^(%d+)([^{]*)(.*)$')
         stop = not admits(now, mode) or (shared == '1' and yields(ms, channels, client, nonce))
         if stop then break end
         several = true
-        local granted, token = pcall(grant, now, member, mode, holder, claim, behind > #members + 1)
+        local granted, token = pcall(grant, now, member, mode, info, claim, behind > #members + 1)
         several = false
         if not granted then
           stop = true

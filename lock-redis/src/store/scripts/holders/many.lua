@@ -160,11 +160,11 @@ local function open(now)
   return held.group ~= 'W' and held.used < tonumber(string.match(held.group or '', '^P/(%d+)$') or math.huge)
 end
 
-local function write(nonce, ends, token, client, mode, card)
-  remember(nonce, text(ends) .. ':' .. token .. ':' .. client .. ':' .. mode .. ':' .. card)
+local function write(nonce, ends, token, client, mode, info)
+  remember(nonce, text(ends) .. ':' .. token .. ':' .. client .. ':' .. mode .. ':' .. info)
 end
 
-local function grant(now, holder, mode, card, ttl)
+local function grant(now, holder, mode, info, ttl)
   local held, nonce = look(now), string.sub(holder, 1, 32)
   local first = not held.group
   -- One that has ended under the same nonce, and that counting has not come to yet, is counted still.
@@ -176,7 +176,7 @@ local function grant(now, holder, mode, card, ttl)
   held.group, held.used, held.token = group(mode), held.used - counted + weight(mode), token
   held.next = math.min(held.next, ends)
   if held.least then held.least = math.min(held.least, ends) end
-  write(nonce, ends, token, string.sub(holder, 34, 49), mode, card)
+  write(nonce, ends, token, string.sub(holder, 34, 49), mode, info)
   if first or redis.call('PTTL', LOCK) < tonumber(ttl) then redis.call('PEXPIRE', LOCK, ttl) end
   return token
 end
@@ -202,12 +202,12 @@ local function change(now, nonce, to)
   local record = record_of(now, nonce)
   if not record then return false end
   local held = look(now)
-  local ends, token, client, mode, card = fields(record)
+  local ends, token, client, mode, info = fields(record)
   if weight(mode) < weight(to) or mode == to then return true end
   -- Needs no memory, and what follows a write needs none to spare.
   redis.call('PEXPIRE', LOCK, math.max(redis.call('PTTL', LOCK), 1))
   held.group, held.used = group(to), held.used - weight(mode) + weight(to)
-  write(nonce, tonumber(ends), token, client, to, card)
+  write(nonce, tonumber(ends), token, client, to, info)
   return true
 end
 

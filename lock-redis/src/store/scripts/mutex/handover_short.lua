@@ -18,8 +18,8 @@ if ARGV[4] == '' then
       if string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then redis.call('PEXPIRE', KEYS[4], '7200000') end
       -- The claim time has three or four digits, the JSON after it begins with a brace.
       local digits = string.byte(waiter[1], 5) == 123 and 4 or 3
-      local claim, card = string.sub(waiter[1], 1, digits), string.sub(waiter[1], digits + 1)
-      redis.call('SET', KEYS[1], first[1] .. ':' .. card .. ':' .. token .. (first[2] and '!' or ''), 'PX', claim)
+      local claim, info = string.sub(waiter[1], 1, digits), string.sub(waiter[1], digits + 1)
+      redis.call('SET', KEYS[1], first[1] .. ':' .. info .. ':' .. token .. (first[2] and '!' or ''), 'PX', claim)
       redis.call('ZREM', KEYS[2], first[1])
       if first[2] then redis.call('HDEL', KEYS[3], next) else redis.call('DEL', KEYS[3]) end
       if client == ARGV[2] then return { ARGV[1], 1, next, token, claim } end

@@ -27,9 +27,9 @@ local function open() return redis.call('EXISTS', LOCK) == 0 end
 local function admits(now, mode) return mode == '' and open() end
 
 -- `more`: whether others wait behind this holder
-local function grant(now, holder, mode, card, ttl, more)
+local function grant(now, holder, mode, info, ttl, more)
   local token = next_token(now, more and FENCE_MARK)
-  keep(holder .. ':' .. card .. ':' .. token .. (more and LOCK_MARK or ''), ttl)
+  keep(holder .. ':' .. info .. ':' .. token .. (more and LOCK_MARK or ''), ttl)
   return token
 end
 

@@ -14,12 +14,12 @@ local function of(i)
 end
 
 local function take(i)
-  local keys, nonce, client, ttl, card, mode = of(i)
+  local keys, nonce, client, ttl, info, mode = of(i)
   if mode ~= '' then
-    local told = take_holders(keys, { nonce, client, ttl, card, '', '', '', '', ttl, mode })
+    local told = take_holders(keys, { nonce, client, ttl, info, '', '', '', '', ttl, mode })
     return told[2] or 2, told[3], told[4]
   end
-  local told = take_mutex({ keys[1], keys[4] }, { nonce .. ':' .. client .. ':' .. card .. ':', ttl, moment })
+  local told = take_mutex({ keys[1], keys[4] }, { nonce .. ':' .. client .. ':' .. info .. ':', ttl, moment })
   local sign = type(told) == 'string' and string.sub(told, 33, 33)
   if sign == '+' then return 1, string.sub(told, 34), ttl end
   return sign == '-' and 0 or 2

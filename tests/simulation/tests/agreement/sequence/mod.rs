@@ -165,13 +165,13 @@ impl<'a> Sequence<'a> {
         let inspected = self.ask_both(script, &[0, 1, 2, 3, 4], &[&most.to_string()]).await.into_parts();
         let [lock, _, held, others, queue, cards, more] = inspected.try_into().unwrap();
         let listed = found.queue.len().min(most);
-        let card = |(member, _): &(String, u64)| found.waiters[&member[..32]].clone();
+        let entry = |(member, _): &(String, u64)| found.waiters[&member[..32]].clone();
         assert_eq!(
             (lock.as_text(), holdings::texts(queue).len() / 2, holdings::texts(cards), more.as_int()),
             (
                 Some(self.keys[0].clone()),
                 listed,
-                found.queue.iter().take(most).map(card).collect(),
+                found.queue.iter().take(most).map(entry).collect(),
                 Some((found.queue.len() - listed) as i64)
             ),
             "{self}"
