@@ -117,6 +117,18 @@ async fn an_answer_that_is_lost_is_not_forgotten_when_a_wait_goes_on_one_by_one(
 }
 
 #[tokio::test]
+async fn after_a_definite_error_there_is_nothing_to_undo() {
+    let (lab, locks) = lab();
+    lab.line.set(Fault::Down);
+    let error = try_lock_all(three(&locks)).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Unavailable, true), "{error}");
+    lab.line.set(Fault::None);
+    // Waits for whatever is to be undone.
+    locks.close().await.unwrap();
+    assert_eq!((lab.line.asked("several"), lab.line.asked("cancel")), (1, 0));
+}
+
+#[tokio::test]
 async fn a_wait_survives_a_step_that_could_not_be_asked_for() {
     let (lab, locks) = lab();
     lab.line.set(Fault::Silent);
