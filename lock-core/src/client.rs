@@ -33,7 +33,8 @@ use crate::owner::Owner;
 ///
 /// # Bounds
 /// A client keeps one entry for each lock that it holds, one for each owner that is inside a reentrant lock or has named itself
-/// at a read-write lock, and one for each call under way; they go with the guard and the call. In the background there are
+/// at a read-write lock, and one for each call under way; they go with the guard and the call. Where the client has to end a lock that was
+/// [left](crate::MutexGuard::leave), one entry stays until it has. In the background there are
 /// two tasks, and what they have to do is limited: up to 65,536 clean-ups are tried for the first time, and as many wait for
 /// their next try; what comes on top and would expire is left to the server, and [`close`](Client::close) tells how many. A request
 /// for renewals carries up to 128 leases. Names are limited to 1,024 bytes, labels and reasons to 1 KiB, an inspection to 500

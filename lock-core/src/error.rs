@@ -147,6 +147,8 @@ struct Inner {
     name: Option<String>,
     loss: Option<LossReason>,
     source: Option<Source>,
+    /// The call ended while a request was under way, whatever its kind says.
+    ended_early: bool,
 }
 
 impl Error {
@@ -162,6 +164,7 @@ impl Error {
             name: None,
             loss: None,
             source: None,
+            ended_early: false,
         }))
     }
 
@@ -217,6 +220,12 @@ impl Error {
         self
     }
 
+    /// Ended while a request was under way, whose outcome is unknown.
+    pub(crate) fn ended_early(mut self) -> Self {
+        self.0.ended_early = true;
+        self
+    }
+
     /// Keeps the first cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
@@ -269,10 +278,13 @@ impl Error {
     /// Whether the outcome is known: if so, the failed call took and changed nothing.
     ///
     /// It is unknown if no answer came ([`Indeterminate`](ErrorKind::Indeterminate)) or one that makes no sense
-    /// ([`Protocol`](ErrorKind::Protocol)): the server may have carried the request out.
+    /// ([`Protocol`](ErrorKind::Protocol)): the server may have carried the request out. So it is if the client was
+    /// closed during a request ([`Closed`](ErrorKind::Closed)). A grant that came too late ([`TimedOut`](ErrorKind::TimedOut)) is
+    /// released in the background: until then something is taken.
     #[must_use]
     pub fn is_definite(&self) -> bool {
-        !matches!(self.0.kind, ErrorKind::Indeterminate | ErrorKind::Protocol)
+        use ErrorKind::{Indeterminate, Protocol, TimedOut};
+        !self.0.ended_early && !matches!(self.0.kind, Indeterminate | Protocol | TimedOut)
     }
 
     /// Whether calling again can help.
@@ -305,7 +317,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, phase, what, backend, server, name, loss, source } = &*self.0;
+        let Inner { kind, phase, what, backend, server, name, loss, source, ended_early } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("phase", phase)
@@ -315,6 +327,7 @@ impl fmt::Debug for Error {
             .field("name", name)
             .field("loss", loss)
             .field("source", source)
+            .field("ended_early", ended_early)
             .finish()
     }
 }

@@ -141,7 +141,7 @@ impl Core {
         let answer = tokio::select! {
             biased;
             answer = bound::until(&*self.keeper.clock, end, self.options.op_timeout, phase, asked) => answer,
-            () = self.keeper.shutdown.begun() => Err(closed()),
+            () = self.keeper.shutdown.begun() => Err(closed().ended_early()),
         };
         match answer {
             Ok(Some(grant)) => self.into_lease(undo, lease, &grant).map(Some),
@@ -154,7 +154,7 @@ impl Core {
             }
             Err(error) => {
                 let error = self.named(error, &undo.attempt.name);
-                let answered = error.is_definite() && error.kind() != ErrorKind::Closed;
+                let answered = error.is_definite();
                 if matches!(wait, Wait::Try) && answered {
                     undo.disarm();
                 }

@@ -67,7 +67,7 @@ async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<
     let answer = tokio::select! {
         biased;
         answer = bounded(&*core.keeper.clock, core.options.op_timeout, Phase::Acquire, asked) => answer,
-        () = core.keeper.shutdown.begun() => Err(closed()),
+        () = core.keeper.shutdown.begun() => Err(closed().ended_early()),
     };
     let refused = match answer {
         Ok(SeveralOutcome::Granted(grants)) => {
@@ -75,7 +75,7 @@ async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<
         }
         Ok(SeveralOutcome::Held) => Ok(SeveralLeases::Held),
         Ok(SeveralOutcome::OneByOne) => Ok(SeveralLeases::OneByOne),
-        Err(error) if error.is_definite() && error.kind() != ErrorKind::Closed => Err(named(error)),
+        Err(error) if error.is_definite() => Err(named(error)),
         // Dropping `undos` undoes each.
         Err(error) => return Err(named(error)),
     };

@@ -50,6 +50,26 @@ pub(crate) async fn until<T>(
     answer.unwrap_or_else(|| Err(Error::indeterminate(phase, what)))
 }
 
+/// Runs one of several requests that have one end together: one operation timeout and some slack after `end`.
+///
+/// # Errors
+/// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
+///
+/// # Cancel safety
+/// Dropping it drops the request.
+pub(crate) async fn by<T>(
+    clock: &dyn Clock,
+    end: BootInstant,
+    op_timeout: Duration,
+    phase: Phase,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = before(clock, |_| end.plus(op_timeout).plus(SLACK), request).await;
+    answer.unwrap_or_else(|| {
+        Err(Error::indeterminate(phase, "not all of them were answered within the operation timeout"))
+    })
+}
+
 /// Runs a request until the instant that `end` tells from the present one; `None` if it has not ended by then. The clock is
 /// asked only if the request does not end at once.
 ///

@@ -298,7 +298,7 @@ impl Lease {
         let _under_way = keeper.shutdown.track();
         let mut lease = self;
         let mut operation = Operation::release(keeper.backend_name, &lease.live.attempt);
-        let outcome = operation.run(lease.ask_to_release(&keeper)).await;
+        let outcome = operation.run(lease.release_once(&keeper)).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
             Err(error) => operation.fails(error),
@@ -306,7 +306,7 @@ impl Lease {
         outcome
     }
 
-    async fn ask_to_release(&mut self, keeper: &Keeper) -> Result<(), Error> {
+    async fn release_once(&mut self, keeper: &Keeper) -> Result<(), Error> {
         let Keeper { backend, clock, meters, reaper, .. } = keeper;
         if self.keeper.settle(&self.live, Event::Release).lost.is_some() || self.live.loss().is_some() {
             self.armed = false;

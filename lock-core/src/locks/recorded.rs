@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Core;
+use crate::acquire::{CANCEL_GRACE, Core};
 use crate::clock::BootInstant;
 use crate::driver::bound::{before, bounded};
 use crate::driver::{Guarantee, Record, RecordBackend, RecordWrite, Support};
@@ -210,9 +210,29 @@ impl RecordedMutex {
             self.named(Error::indeterminate(Phase::Acquire, what))
         };
         let stamp = before(&*self.core.keeper.clock, |_| end, guard.put(None, Phase::Acquire));
-        let record = stamp.await.unwrap_or_else(|| Err(late()))?;
-        guard.record = record;
-        Ok(guard)
+        match stamp.await.unwrap_or_else(|| Err(late())) {
+            Ok(record) => {
+                guard.record = record;
+                Ok(guard)
+            }
+            Err(error) => Err(self.after_release(guard, error, end).await),
+        }
+    }
+
+    /// The error of a call that took the lock and failed then: definite only if the lock is known to be released, by `end` or soon after.
+    async fn after_release(&self, guard: RecordedGuard, error: Error, end: BootInstant) -> Error {
+        if !error.is_definite() {
+            return error;
+        }
+        let released = before(&*self.core.keeper.clock, |now| end.max(now.plus(CANCEL_GRACE)), guard.release()).await;
+        match released {
+            Some(Ok(())) => error,
+            Some(Err(release)) if release.kind() == ErrorKind::NotHeld => error,
+            _ => {
+                let what = "the record was not stamped, and whether the lock is released is unknown";
+                self.named(Error::indeterminate(Phase::Acquire, what).with_source(error))
+            }
+        }
     }
 
     fn check_retention(&self) -> Result<(), Error> {

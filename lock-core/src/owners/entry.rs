@@ -45,7 +45,7 @@ impl Silence {
 }
 
 impl Entry {
-    /// Enters one level deeper, if the owner is inside; returns the lease, which the caller releases through [`leave`](Entry::leave).
+    /// Enters one level deeper, if the owner is inside; returns the lease, of which the caller leaves its level through [`leave`](Entry::leave).
     pub(crate) fn join(&self, max_depth: u32) -> Result<Option<Arc<Lease>>, Error> {
         self.deeper(&mut locked(&self.inside), max_depth)
     }

@@ -75,7 +75,8 @@ async fn a_try_that_the_end_of_the_client_has_cut_short_is_cancelled() {
     lab.line.asked_times("try_lock", 1).await;
     eventually("it is granted", || lab.store.used() == 1).await;
     let closed = tokio::spawn(async move { locks.close().await });
-    assert_eq!(trying.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    let error = trying.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Closed, false), "{error}");
     lab.line.set(Fault::None);
     lab.pass(Duration::from_secs(1)).await;
     closed.await.unwrap().unwrap();

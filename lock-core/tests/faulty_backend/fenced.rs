@@ -38,7 +38,7 @@ async fn every_kind_that_can_be_fenced_has_its_tokens() {
 }
 
 #[tokio::test]
-async fn a_downgrade_that_fails_releases_the_fenced_guard() {
+async fn a_downgrade_that_fails_returns_the_fenced_guard() {
     let store = lock_core::memory::MemoryStore::new();
     let lock = store.connect().rwlock("a").fenced().unwrap();
     let write = lock.write().await.unwrap();

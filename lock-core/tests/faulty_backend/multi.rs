@@ -119,6 +119,22 @@ async fn a_refused_try_of_several_stands_in_nobodys_way_on_a_slow_link_either() 
 }
 
 #[tokio::test]
+async fn a_try_of_several_ends_one_operation_timeout_after_its_deadline_however_slow_each_answer_is() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.store.set_delay(Duration::from_millis(1_500), Duration::from_millis(1_500), 1);
+    let four = ["a", "b", "c", "d"].map(|name| locks.mutex(name).with_ttl(Duration::from_secs(300)));
+    let trying = tokio::spawn(try_lock_all_for(four, Duration::from_millis(100)));
+    // With what the core gives a backend beyond that, and as long for releasing what was taken.
+    for _ in 0..93 {
+        lab.pass(Duration::from_millis(50)).await;
+    }
+    assert!(trying.is_finished(), "each has an operation timeout of its own");
+    let error = trying.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+}
+
+#[tokio::test]
 async fn a_refused_try_of_several_does_not_wait_for_releases_that_are_not_answered() {
     let lab = Lab::new();
     let (locks, other) = (lab.connect(), lab.store.connect());

@@ -180,7 +180,7 @@ async fn after_grants_that_came_too_late_no_error_of_a_wait_is_definite() {
     let (lab, locks) = lab();
     lab.line.is_late_by(Duration::from_secs(300));
     let error = lock_all(three(&locks)).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::TimedOut, false), "{error}");
     nothing_is_left(&lab).await;
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::acquire::Core;
 use crate::clock::Deadline;
+use crate::driver::bound;
 use crate::error::{Error, Phase};
 #[cfg(doc)]
 use crate::{ErrorKind, Mutex};
@@ -128,7 +129,10 @@ pub async fn try_lock_all_for(
     let mut taking = Taking::begin(clock.clone(), core.options.op_timeout, before);
     for lock in &locks {
         let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
-        match taking.one(lock.try_lock_for(left)).await {
+        // One end for all of them, however many answers come late.
+        let one =
+            bound::by(&**clock, deadline.instant(), core.options.op_timeout, Phase::Wait, lock.try_lock_for(left));
+        match taking.one(one).await {
             Ok(true) => {}
             Ok(false) => {
                 // Nobody's next try is to meet what this one had.

@@ -27,10 +27,9 @@ pub(super) enum Certainty {
 }
 
 impl Certainty {
-    /// After a step that failed. Of grants that came too late, or that cannot be, something is there until it is released.
+    /// After a step that failed.
     fn after(error: &Error) -> Self {
-        let were_granted = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Protocol);
-        if error.is_definite() && !were_granted { Self::Known } else { Self::Unknown }
+        if error.is_definite() { Self::Known } else { Self::Unknown }
     }
 }
 
