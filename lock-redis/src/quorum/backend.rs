@@ -85,7 +85,7 @@ impl Backend for QuorumBackend {
     async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
         let answer = self.renewals.leave(attempt, left, time).await;
         if let Ok(Left::NotHeld(_)) = answer {
-            self.releases.give_back_left(attempt, left, time);
+            self.releases.release_left(attempt, left, time);
         }
         answer
     }

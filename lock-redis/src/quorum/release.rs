@@ -48,7 +48,7 @@ impl Releases {
 
     /// Releases, in the background, what a minority may keep of a lock that could not be left: under the id of before, or under the new
     /// one, which nobody knows.
-    pub(super) fn give_back_left(&self, attempt: &Attempt, left: GrantId, time: Duration) {
+    pub(super) fn release_left(&self, attempt: &Attempt, left: GrantId, time: Duration) {
         for id in [attempt.id, left] {
             // Who does not answer owes it.
             drop(self.requests.send(&self.requests.left_over(&attempt.name, id, time.max(attempt.ttl))));

@@ -210,7 +210,12 @@ impl ReleaseRequests {
         if freed + absent >= majority {
             return Ok(Freed { released: Released::Done, others_wait });
         }
-        Err(self.members.too_few(phase, reasons))
+        let error = self.members.too_few(phase, reasons);
+        if freed > 0 && error.is_definite() {
+            let what = "it is freed at some servers, and too few have answered";
+            return Err(Error::indeterminate(phase, what).with_backend(NAME).with_source(error));
+        }
+        Err(error)
     }
 }
 

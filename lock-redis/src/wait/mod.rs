@@ -59,14 +59,19 @@ impl Waits {
     /// Acquires the lock, now or when it is the attempt's turn; a grant counts only if it is confirmed where that is wanted.
     pub(crate) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let granted = self.wait(attempt, deadline).await?;
-        self.acquisitions.confirmed(attempt, granted, self.links.until()).await
+        self.acquisitions.confirmed(attempt, granted, self.until(attempt, deadline)).await
+    }
+
+    /// The end of a request: one operation timeout from now, and no later than one after the deadline, whatever was asked before.
+    fn until(&self, attempt: &Attempt, deadline: Deadline) -> BootInstant {
+        self.links.until().min(deadline.instant().plus(attempt.op_timeout))
     }
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = self.keys.checked(&attempt.name, attempt.kind)?;
         let (mut silent_since, mut unknown) = (SystemClock.now(), None);
         if keys.form == Form::Text && !self.queues.is_busy(&keys.lock) {
-            match self.acquisitions.short(&keys, attempt, self.links.until()).await {
+            match self.acquisitions.short(&keys, attempt, self.until(attempt, deadline)).await {
                 Ok(ShortAcquire::Granted(grant)) => return Ok(Some(grant)),
                 Ok(ShortAcquire::Held | ShortAcquire::AskTheQueue) => silent_since = SystemClock.now(),
                 Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
@@ -91,7 +96,11 @@ impl Waits {
     ) -> Result<Option<Grant>, Error> {
         let (waiting, mut ticket) = (self.queues.enter(attempt.id, &keys), None);
         loop {
-            let error = match self.acquisitions.ask(&keys, attempt, Stays::AtTicket(ticket), self.links.until()).await {
+            let error = match self
+                .acquisitions
+                .ask(&keys, attempt, Stays::AtTicket(ticket), self.until(attempt, deadline))
+                .await
+            {
                 Ok(AcquireReply::Granted(grant)) => {
                     waiting.is_over();
                     return Ok(Some(grant));

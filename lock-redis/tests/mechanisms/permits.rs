@@ -32,7 +32,7 @@ async fn another_limit_is_refused_beside_holders_and_beside_waiters_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_that_is_given_back_without_memory_lets_the_next_one_in() {
+async fn a_part_that_is_released_without_memory_lets_the_next_one_in() {
     let Some(server) = Server::start().await else { return };
     let (a, b) = (server.patient_client().await, server.patient_client().await);
     let mut held = a.semaphore("permits", 3).with_lease(long()).acquire_many(3).await.unwrap();

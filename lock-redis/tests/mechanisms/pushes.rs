@@ -27,7 +27,7 @@ fn a_push_that_comes_after_the_claim_time_is_not_believed() {
         held.release().await.unwrap();
         let second = soon("the one behind it, after its claim", ms(2000) + HAND_OVER + SLACK, behind).await.unwrap();
         held_up.heal().unwrap();
-        // The push comes, and what it does is get in the queue once more.
+        // The push comes, and what it does is join the queue once more.
         server.until_queued("pushes", 1).await;
         assert!(second.is_held() && !waiting.is_finished(), "two hold the lock");
         let token = second.fencing_token();

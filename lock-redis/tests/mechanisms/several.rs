@@ -156,7 +156,7 @@ async fn a_key_cannot_be_two_kinds_of_lock_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_earlier_sending_took_is_given_back_if_the_next_one_is_refused() {
+async fn what_an_earlier_sending_took_is_released_if_the_next_one_is_refused() {
     let Some(server) = Server::start().await else { return };
     let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
     let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());

@@ -64,6 +64,22 @@ fn with_three_of_five_down_there_is_a_typed_error_and_nothing_is_left_on_the_liv
 }
 
 #[test]
+fn a_lock_that_is_freed_by_force_at_two_of_five_is_not_told_as_untouched() {
+    about_time(async || {
+        let Some(servers) = Servers::start().await else { return };
+        let locks = servers.hasty_client().await;
+        let mutex = locks.mutex("outage").with_lease(long());
+        let held = mutex.lock().await.unwrap();
+        servers.kill(&[1, 2, 3]);
+        // Until the client knows that they are gone.
+        assert!(mutex.inspect().await.is_err());
+        let forced = mutex.force_release(held.grant_id(), "the test asks").await.unwrap_err();
+        assert_eq!((forced.kind(), forced.is_definite()), (ErrorKind::Indeterminate, false), "{forced}");
+        assert_eq!(servers.holding(&[0, 4], "outage", held.grant_id()).await, [] as [usize; 0]);
+    });
+}
+
+#[test]
 fn connecting_needs_a_majority_and_leaves_no_connection_without_one() {
     about_time(async || {
         let Some(servers) = Servers::start().await else { return };

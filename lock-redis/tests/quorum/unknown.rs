@@ -17,7 +17,7 @@ async fn a_wait_that_may_have_been_granted_is_not_told_as_definite() {
     let wait = tokio::spawn(async move { mutex.lock().await });
     // The two others are asked as well: so the silent ones have been.
     eventually("the wait has begun", ms(5000), async || servers.held(4, "unknown").await.map(drop)).await;
-    // Too few have answered in time, so the answers are not used: the silent ones were asked, and have not answered.
+    // Too few have answered in time, so what they granted is released: the silent ones were asked, and have not answered.
     eventually("the first round is over", ms(5000), async || servers.held(4, "unknown").await.is_none().then_some(()))
         .await;
     servers.kill(&silent);

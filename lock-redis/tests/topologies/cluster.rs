@@ -159,7 +159,7 @@ fn a_slot_that_moves_under_load_takes_its_locks_along() {
 }
 
 #[test]
-fn a_lock_is_renewed_and_given_back_while_its_slot_is_on_its_way() {
+fn a_lock_is_renewed_and_released_while_its_slot_is_on_its_way() {
     about_time(async || {
         let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
         let locks = with_ttl(cluster.url(), Duration::from_secs(3)).await;

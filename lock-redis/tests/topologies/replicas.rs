@@ -62,6 +62,26 @@ fn of_several_locks_each_grant_has_its_replicas_or_none_counts() {
 }
 
 #[test]
+fn an_adoption_that_too_few_replicas_have_is_not_told_as_nothing() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let both = insisting(deployment.url(), 2).await;
+        let master = deployment.master().await.unwrap();
+        let detached = both.mutex("wait").lock().await.unwrap().detach().await.unwrap();
+        let replica = deployment.nodes().iter().find(|node| node.address() != master.address());
+        let stopped = Stopped::now(replica.into_iter().collect());
+        let refused = both.adopt(&detached).await.unwrap_err();
+        assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Indeterminate, false), "{refused:?}");
+        let cause = std::error::Error::source(&refused).expect("it has a cause").to_string();
+        assert!(cause.contains("1 instead of 2 replicas"), "{cause}");
+        // It was undone, and the message is worth nothing any more.
+        assert!(!has(master, "wait").await);
+        drop(stopped);
+        assert_eq!(both.adopt(&detached).await.unwrap_err().kind(), ErrorKind::NotHeld);
+    });
+}
+
+#[test]
 fn a_grant_that_too_few_replicas_have_is_refused_and_undone() {
     about_time(async || {
         let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };

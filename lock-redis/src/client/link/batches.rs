@@ -104,7 +104,7 @@ impl ShortWay {
     }
 
     /// The script of a batch.
-    fn batch(self) -> &'static Script {
+    fn in_batch(self) -> &'static Script {
         match self {
             Self::Acquire => &scripts::ACQUIRE_BATCH,
             Self::Release => &scripts::RELEASE_BATCH,
@@ -283,7 +283,7 @@ impl Sender {
         }
         // Whoever has less time than the others has a timeout of his own.
         let until = members.iter().map(|member| member.until).max()?;
-        let command = evaluation_of_all(way.batch(), members.iter().map(|member| &member.call));
+        let command = evaluation_of_all(way.in_batch(), members.iter().map(|member| &member.call));
         for member in &members {
             member.sent_over.store(live.generation, Ordering::Release);
         }
@@ -347,7 +347,7 @@ impl Sent {
                 members.into_iter().for_each(|member| member.tell(None));
                 if error::is_no_script(&error) {
                     // Not sent again with its text: some of it may have been given up and undone meanwhile.
-                    let nothing = Request { script: way.batch(), keys: &[], args: &[] };
+                    let nothing = Request { script: way.in_batch(), keys: &[], args: &[] };
                     let until = SystemClock.now().plus(link.op_timeout());
                     let _ = link.run_on(live, nothing, false, until).await;
                 }

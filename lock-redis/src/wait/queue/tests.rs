@@ -256,7 +256,7 @@ fn nothing_is_left_of_a_waiter_that_has_gone() {
 }
 
 #[test]
-fn a_grant_to_a_waiter_that_gave_up_is_given_back_but_not_one_to_a_guard() {
+fn a_grant_to_a_waiter_that_gave_up_is_released_but_not_one_to_a_guard() {
     let (waiters, keys, nonce) = waiters();
     let held = GrantId::random().unwrap();
     drop(waiters.enter(nonce, &keys));
