@@ -78,7 +78,7 @@ impl Rights {
         }
     }
 
-    fn releases(&self, given: Given) {
+    fn returns(&self, given: Given) {
         let mut back = given;
         loop {
             let next = self.ledger().returns(back, SystemClock.now());
@@ -109,7 +109,7 @@ impl Drop for Stay<'_> {
         self.rights.ledger().leaves(self.place);
         self.handed.close();
         if let Ok(handed) = self.handed.try_recv() {
-            self.rights.releases(handed);
+            self.rights.returns(handed);
         }
     }
 }
@@ -123,7 +123,7 @@ impl Right<'_> {
 
 impl Drop for Right<'_> {
     fn drop(&mut self) {
-        self.rights.releases(self.given);
+        self.rights.returns(self.given);
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_given_back_in_time_is_given_to_the_next_one() {
+    async fn what_is_not_released_in_time_is_given_to_the_next_one() {
         let rights = Rights::new(1);
         let first = rights.one(soon(10)).await.unwrap();
         assert!(rights.one(soon(20)).await.is_none(), "there is one only");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_back_goes_to_whoever_waits_and_to_nobody_who_has_left() {
+    async fn what_is_released_goes_to_whoever_waits_and_to_nobody_who_has_left() {
         let rights = Rights::new(1);
         let first = rights.one(soon(30_000)).await.unwrap();
         let [mut leaves, mut waits] = [(); 2].map(|()| Box::pin(rights.one(soon(30_000))));

@@ -1,4 +1,4 @@
-//! HolderRecords of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
+//! Records of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.

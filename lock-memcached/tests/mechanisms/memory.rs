@@ -8,14 +8,17 @@ use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{LEASE, client, open, pass, server};
 
-/// Fills it with items as small as a lock's, until there is no room, or so many.
-async fn fill(server: &MemcachedServer, many: usize) {
+/// The bytes of a lock's item.
+const SMALL: usize = 19;
+
+/// Fills it with items of so many bytes, until there is no room, or so many.
+async fn fill(server: &MemcachedServer, many: usize, bytes: usize) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
     for batch in 0..many / 1000 {
         let mut commands = String::new();
         for i in 0..1000 {
-            commands.push_str(&format!("set f:{batch:05}:{i:05} 0 0 19 noreply\r\n1000000000000000001\r\n"));
+            commands.push_str(&format!("set f:{batch:05}:{i:05} 0 0 {bytes} noreply\r\n{}\r\n", "1".repeat(bytes)));
         }
         stream.write_all(commands.as_bytes()).await.unwrap();
     }
@@ -33,7 +36,7 @@ fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
         let Some(server) = server(MemcachedOptions::new().with_memory(2)).await else { return };
         let (a, b) = (open(&server).await, open(&server).await);
         let held = a.mutex("held").lock().await.unwrap();
-        fill(&server, 60_000).await;
+        fill(&server, 60_000, SMALL).await;
         let refused = b.mutex("othr").try_lock().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
         assert!(refused.is_definite(), "a refusal counts as unknown: {refused}");
@@ -45,6 +48,23 @@ fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
     });
 }
 
+#[test]
+fn a_record_that_a_full_server_may_have_forgotten_is_not_told_as_unchanged() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new().with_memory(2)).await else { return };
+        let locks = open(&server).await;
+        let jobs = locks.recorded("jobs").unwrap();
+        let held = jobs.lock().await.unwrap();
+        held.write(&[7; 300]).await.unwrap();
+        fill(&server, 10_000, 700).await;
+        let refused = held.write(&[8; 700]).await.unwrap_err();
+        assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Indeterminate, false), "{refused}");
+        // As the server does with an item for whose next value it has no room.
+        assert!(jobs.peek().await.unwrap().is_none(), "the record is still there: fill in more");
+        held.release().await.unwrap();
+    });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_learns_of_its_eviction_at_its_next_renewal() {
     let Some(server) = server(MemcachedOptions::new().with_memory(2).evicting()).await else { return };
@@ -52,7 +72,7 @@ async fn a_holder_learns_of_its_eviction_at_its_next_renewal() {
     // Renewals are followed by a read, which the server takes for a sign of life: so this one is not renewed by itself.
     let lease = LeaseOptions::new(Duration::from_secs(60)).with_auto_renew(false);
     let held = locks.mutex("held").with_lease(lease).lock().await.unwrap();
-    fill(&server, 120_000).await;
+    fill(&server, 120_000, SMALL).await;
     assert!(server.client().get("lock:mutex:held").await.unwrap().is_none(), "it was not evicted: fill in more");
     let error = held.extend(Duration::from_secs(60)).await.unwrap_err();
     assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(&LossReason::Taken)));

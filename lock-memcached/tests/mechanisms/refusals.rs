@@ -226,7 +226,7 @@ async fn a_permit_that_was_claimed_after_a_refused_one_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_could_not_be_given_back_is_told_and_undone() {
+async fn a_claim_that_could_not_be_released_is_told_and_undone() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
     let full = link.inject(refused("md lock:mutex:a "));
