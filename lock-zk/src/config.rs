@@ -242,6 +242,7 @@ impl fmt::Debug for ZkConfig {
     /// Neither users nor passwords, also of a URL that should have none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url.rsplit_once('@').map_or(&*self.url, |(_, behind)| behind);
+        let url = url.split_once('?').map_or(url, |(before, _)| before);
         f.debug_struct("ZkConfig")
             .field("url", &url)
             .field("prefix", &self.prefix)

@@ -111,21 +111,27 @@ impl Inspector {
             return Ok(false);
         }
         self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
-        let was_there = delete_all(&**connection, &paths).await?;
-        if let Some(registration) = self.registry.get(grant) {
+        let deleted = delete_all(&**connection, &paths).await;
+        if let Some(registration) = self.registry.get(grant).filter(|_| deleted.is_ok()) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
             self.registry.node_deleted(&registration);
         }
         let (session, reason) = (session.clone(), self.force_releases.path(grant));
+        // Until every holder who may have lost it has read it.
+        let keeps = match &deleted {
+            Ok(false) => Duration::ZERO,
+            Err(failure) if failure.fate == Fate::Denied => Duration::ZERO,
+            _ => keeps_for(ttl),
+        };
         tokio::spawn(async move {
             tokio::select! {
                 () = session.ended() => {}
-                () = tokio::time::sleep(if was_there { keeps_for(ttl) } else { Duration::ZERO }) => {
+                () = tokio::time::sleep(keeps) => {
                     drop(session.connection.delete(&reason).await);
                 }
             }
         });
-        Ok(was_there)
+        deleted
     }
 }
 

@@ -47,7 +47,7 @@ impl SeveralClaims {
 
     /// Takes all of them by one transaction, or none.
     ///
-    /// OneByOne at paths that are shared with other libraries, which count on their directories; where there are no transactions; if they
+    /// [`SeveralOutcome::OneByOne`] at paths that are shared with other libraries, which count on their directories; where there are no transactions; if they
     /// are too many or too long; and if the servers refuse it: whoever asks for each by itself is told why.
     pub(crate) async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
         let Some(first) = attempts.first().filter(|_| self.has_transactions && attempts.len() <= MOST) else {
@@ -96,14 +96,14 @@ impl SeveralClaims {
         let (mut sent_at, mut claimed) = (SystemClock.now(), session.connection.claim_all(&claims).await);
         if claimed.as_ref().is_err_and(|failure| failure.fate == Fate::Missing) {
             if let Err(failure) = self.make_directories(&registered).await {
-                return self.apart_after(&registered, failure).await;
+                return self.one_by_one_after(&registered, failure).await;
             }
             (sent_at, claimed) = (SystemClock.now(), session.connection.claim_all(&claims).await);
         }
         let nodes = match claimed {
             Ok(Some(nodes)) => nodes,
             Ok(None) => return Ok(self.left(&registered, SeveralOutcome::Held)),
-            Err(failure) => return self.apart_after(&registered, failure).await,
+            Err(failure) => return self.one_by_one_after(&registered, failure).await,
         };
         let mut grants = Vec::with_capacity(nodes.len());
         for ((attempt, registration), node) in attempts.iter().zip(&registered).zip(nodes) {
@@ -123,7 +123,7 @@ impl SeveralClaims {
     }
 
     /// The outcome after a failure. If there was no answer, nodes of all of them may be there: they are deleted first.
-    async fn apart_after(
+    async fn one_by_one_after(
         &self,
         registered: &[Arc<Registration>],
         failure: Failure,

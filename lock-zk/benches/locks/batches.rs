@@ -26,7 +26,7 @@ enum Subject {
 
 impl Subject {
     fn new(variant: usize, plain: &Plain, locks: &ZkLocks, task: usize) -> Self {
-        let name = format!("together/{task}");
+        let name = format!("batches/{task}");
         match variant {
             0 => Self::Textbook(plain.below(task)),
             1 => Self::Mutex(locks.mutex(name)),
@@ -67,7 +67,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
         "| tasks | variant | cycles/s | ÷ textbook | median µs | 99 % µs | requests | server CPU µs | client CPU µs | bar |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    let (plain, locks) = (Plain::connect(bench, "/plain/together").await?, bench.locks().await?);
+    let (plain, locks) = (Plain::connect(bench, "/plain/batches").await?, bench.locks().await?);
     for tasks in TASKS {
         for task in 0..tasks {
             plain.below(task).make().await?;

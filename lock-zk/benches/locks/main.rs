@@ -1,7 +1,7 @@
 //! `cargo bench -p lock-zk`: every figure beside its baseline, measured in turn in the same run on servers of its own.
 //!
 //! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `uncontended`, `connect`, `together`, `handover`, `processes`, `idle`, `failover`, `churn`,
+//! `uncontended`, `connect`, `batches`, `handover`, `processes`, `idle`, `failover`, `churn`,
 //! `unfair`, `storm`, and with the feature `zookeeper-async` `crates`.
 
 mod batches;

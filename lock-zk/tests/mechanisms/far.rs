@@ -63,7 +63,7 @@ async fn a_renewal_that_meets_a_downgrade_does_not_take_the_lock_for_lost() {
 }
 
 #[test]
-fn what_could_not_be_given_back_within_its_lease_is_given_back_when_a_server_is_reached_again() {
+fn what_could_not_be_released_within_its_lease_is_released_when_a_server_is_reached_again() {
     about_time(async || {
         let Some(server) = server().await else { return };
         let link = link(&server);
@@ -103,7 +103,7 @@ async fn a_split_whose_answer_is_lost_is_renewed_on() {
 }
 
 #[tokio::test]
-async fn permits_whose_lease_ends_while_some_are_given_back_are_given_back_as_well() {
+async fn permits_whose_lease_ends_while_some_are_released_are_released_as_well() {
     let Some(server) = server().await else { return };
     let (locks, link) = linked(&server).await;
     let truth = server.client().await.unwrap();

@@ -165,7 +165,7 @@ async fn one_that_takes_its_permits_while_a_try_counts_is_not_counted_twice() {
 }
 
 #[tokio::test]
-async fn permits_that_are_given_back_while_a_dropped_call_does_so_too_stay_held() {
+async fn permits_that_are_released_while_a_dropped_call_does_so_too_stay_held() {
     let Some(server) = server().await else { return };
     let (link, truth) = (link(&server), server.client().await.unwrap());
     let a = client(&over([&link]), LASTING).await;
