@@ -312,7 +312,7 @@ impl Once {
             Err(_) => self.failures == Failures::Count,
         };
         let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
-        let released = self.release(guard, began).await;
+        let left = self.leave_or_release(guard, began).await;
         match ended {
             Err(panic) => {
                 if let Err(error) = noted {
@@ -320,7 +320,7 @@ impl Once {
                 }
                 resume_unwind(panic)
             }
-            Ok(value) => match (noted, released) {
+            Ok(value) => match (noted, left) {
                 (Ok(()), Ok(())) => Ok(Outcome::Ran(value)),
                 // That it may run again is the graver of the two.
                 (Err(source), _) => Err(OnceError::NotRecorded { value, source }),
@@ -330,7 +330,7 @@ impl Once {
     }
 
     /// Leaves the lock of a job that has begun at this instant, or releases it if the job took long enough.
-    async fn release(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
+    async fn leave_or_release(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
         let rest = self.at_least.saturating_sub(SystemClock.now().since(began));
         if rest.is_zero() {
             release(guard).await;

@@ -9,7 +9,8 @@ use crate::source::{Module, ROOTS, code, modules};
 const BOTH_WAYS: [(&str, &str, &str); 2] = [
     // A name that is refused is an error, and every error says which lock it is about.
     ("lock-core/src", "name", "error"),
-    // A wait asks by an acquisition, and the answer to each acquisition goes to the queue of those who wait.
+    // A wait asks by an acquisition. The answer to each acquisition goes to the queue of those who wait, and so does that to a release,
+    // also of a grant that replicas did not confirm.
     ("lock-redis/src", "wait", "acquire"),
 ];
 
@@ -34,6 +35,9 @@ fn folders_use_each_other_in_one_direction() {
             let folder = module.first().into_iter().cloned().collect::<Module>();
             let others = uses(module, text, &modules).into_iter().map(|other| other[..1].to_vec());
             uses_of.entry(folder).or_default().extend(others);
+        }
+        for (_, from, to) in BOTH_WAYS.iter().filter(|(of, ..)| *of == root) {
+            assert!(uses_of[&vec![(*from).to_owned()]].contains(&vec![(*to).to_owned()]), "{from} uses {to} no more");
         }
         for (folder, used) in &mut uses_of {
             used.retain(|other| {

@@ -176,7 +176,7 @@ cases! {
         /// One released permit admits one waiter, not two.
         "C-S03" "K5" semaphore::one_released_permit_admits_one_waiter ONCE [Need::Semaphore];
         /// An expired permit's release is `NotHeld` and makes no permit free.
-        "C-S04" "K3" semaphore::a_grant_is_given_back_once ONCE [Need::Semaphore];
+        "C-S04" "K3" semaphore::a_grant_is_released_once ONCE [Need::Semaphore];
         /// Freeing an unknown grant makes no permit free.
         "C-S04b" "K3" semaphore::freeing_an_unknown_grant_frees_no_permit ONCE [Need::Semaphore, FORCE];
         /// 1,000 refused tries leave nothing.
@@ -184,7 +184,7 @@ cases! {
         /// The permits of dead holders are back after their TTL + 1 s.
         "C-S06" "K2" semaphore::permits_of_dead_holders_come_back ONCE [Need::Semaphore];
         /// A part that is released is exactly that part; a waiter for many is served when there are enough.
-        "C-S07" "K3" semaphore::a_part_that_is_given_back_is_exactly_that_part ONCE [Need::Semaphore];
+        "C-S07" "K3" semaphore::a_part_that_is_released_is_exactly_that_part ONCE [Need::Semaphore];
         /// A waiter that is cancelled at any poll leaks no permit.
         "C-S08" "K8" semaphore::a_cancelled_waiter_leaks_no_permit ONCE [Need::Semaphore];
         /// An expired permit does not keep live ones, released together with it, from being freed.
@@ -485,7 +485,7 @@ cases! {
         "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links];
         /// A server refuses one request of an adoption, perhaps after a lost reply: it is adopted, or that is not known, or the message is still good for another client;
         /// and nothing stays.
-        "C-AD04b" "K8 K9" adoption::a_refused_request_of_an_adoption_leaves_it_done_or_unknown_or_the_message_good ONCE [ADOPTION, Need::Links];
+        "C-AD04b" "K8 K9" adoption::a_refused_request_of_an_adoption_leaves_it_done_or_unknown_or_the_message_good ONCE [ADOPTION, Need::Links, Need::Refusals];
         /// Where grants cannot be passed on, a detachment is `Unsupported`, and its guard holds on; an adoption is `Unsupported`, too, and changes
         /// nothing.
         "C-AD05" "K15" adoption::what_cannot_be_passed_on_is_unsupported_and_holds_on ONCE [Need::Without(Guarantee::Adoption)];

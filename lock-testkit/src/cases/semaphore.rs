@@ -90,7 +90,7 @@ pub(super) async fn one_released_permit_admits_one_waiter(cx: Arc<Cx>) -> Verdic
     }
 }
 
-pub(super) async fn a_grant_is_given_back_once(cx: Arc<Cx>) -> Verdict {
+pub(super) async fn a_grant_is_released_once(cx: Arc<Cx>) -> Verdict {
     let (a, b) = (semaphore(&cx, 2).await?, semaphore(&cx, 2).await?);
     let lost = a.clone().with_lease(LeaseOptions::new(ms(300)).with_auto_renew(false)).acquire().await?;
     soon("the lease ends", promptly(), lost.lost()).await?;
@@ -143,7 +143,7 @@ pub(super) async fn permits_of_dead_holders_come_back(cx: Arc<Cx>) -> Verdict {
     cx.nothing_is_left().await
 }
 
-pub(super) async fn a_part_that_is_given_back_is_exactly_that_part(cx: Arc<Cx>) -> Verdict {
+pub(super) async fn a_part_that_is_released_is_exactly_that_part(cx: Arc<Cx>) -> Verdict {
     let (a, b) = (semaphore(&cx, 5).await?, semaphore(&cx, 5).await?);
     let mut first = a.acquire_many(3).await?;
     let mut waiting = pin!(b.acquire_many(3));

@@ -152,6 +152,11 @@ impl Scene {
         }
     }
 
+    /// Whether the other libraries ask now and then, and stand in no queue with ours.
+    pub(crate) fn others_poll(self) -> bool {
+        matches!(self, Self::Redis | Self::RedisPy | Self::Redsync | Self::Redisson | Self::Memcached)
+    }
+
     /// The time beyond its TTL for which a dead holder's lock may live.
     pub(crate) fn kept(self) -> Duration {
         // The margin of lock-memcached for a clock of whole seconds that errs early, or stood still, and 1 s for the rounding.

@@ -68,9 +68,9 @@ impl Verdict {
         let ttl = Duration::from_millis(plan.ttl_ms);
         let long_holds = long_holds(records, ttl);
         for record in records {
-            // Ours stand in a queue. Another library asks now and then: it may well find the lock held by the next one each time
-            // that one is held for long, and those are half of the run.
-            let (besides, gap) = if is_ours(&record.name) {
+            // Who asks now and then may well find the lock held by the next one each time that one is held for long, and those are
+            // half of the run.
+            let (besides, gap) = if is_ours(&record.name) || !plan.scene.others_poll() {
                 ("", longest_gap(plan, record, &[]))
             } else {
                 (" beside holds past the TTL", longest_gap(plan, record, &long_holds))

@@ -118,7 +118,7 @@ impl RecordedGroup {
         all
     }
 
-    /// Releases all of them. If that fails, nobody knows which ones are back.
+    /// Releases all of them. If that fails, nobody knows which ones are released.
     ///
     /// # Errors
     /// As [`MultiGuard::release`].

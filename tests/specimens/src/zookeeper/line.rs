@@ -1,4 +1,4 @@
-//! The recipes: nodes in the queue below the lock's directory.
+//! The recipes: nodes that queue below the lock's directory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

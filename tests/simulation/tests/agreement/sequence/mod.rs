@@ -163,11 +163,11 @@ impl<'a> Sequence<'a> {
     async fn inspect(&mut self, found: &Holdings, most: usize) {
         let script = &self.kind.scripts().inspect;
         let inspected = self.ask_both(script, &[0, 1, 2, 3, 4], &[&most.to_string()]).await.into_parts();
-        let [lock, _, held, others, queue, cards, more] = inspected.try_into().unwrap();
+        let [lock, _, held, others, queue, entries, more] = inspected.try_into().unwrap();
         let listed = found.queue.len().min(most);
         let entry = |(member, _): &(String, u64)| found.waiters[&member[..32]].clone();
         assert_eq!(
-            (lock.as_text(), holdings::texts(queue).len() / 2, holdings::texts(cards), more.as_int()),
+            (lock.as_text(), holdings::texts(queue).len() / 2, holdings::texts(entries), more.as_int()),
             (
                 Some(self.keys[0].clone()),
                 listed,
