@@ -93,6 +93,10 @@ async fn a_lease_that_is_too_short_for_its_link_costs_the_others_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_right_to_kill_reconnecting_costs_the_same_each_time() {
     let Some(server) = Server::start().await else { return };
+    if server.say("INFO server").await.as_text().unwrap().contains("redis_version:6.") {
+        eprintln!("ignored: before Redis 7.0 a single subcommand cannot be denied");
+        return;
+    }
     assert!(server.say("ACL SETUSER locks on >pw ~* &* +@all -client|kill").await.is_ok());
     let locks = configured(RedisConfig::new(server.url_as("locks", "pw"))).await.unwrap();
     let mut tried = Vec::new();
