@@ -31,6 +31,7 @@ impl Leaver {
     pub(crate) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
         self.longest.check(attempt, time)?;
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Left::NotHeld(None)) };
+        let until = self.link.deadline();
         let is_left = async {
             let is_left = self.leave_item(&entry, Nonce::of(left), values::seconds(time)).await;
             is_left.map_err(|failure| self.link.error(failure, Phase::Release))
@@ -45,8 +46,7 @@ impl Leaver {
         if is_left {
             return Ok(Left::Done);
         }
-        let reasons = Box::pin(self.records.read_reasons([entry.nonce].into_iter())).await;
-        Ok(Left::NotHeld(reasons.into_iter().next().flatten()))
+        Ok(Left::NotHeld(self.records.reason_by(entry.nonce, until).await))
     }
 
     /// Turns the item into one of this number; whether it was the attempt's, or had become that one before.

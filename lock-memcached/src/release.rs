@@ -33,24 +33,31 @@ pub(crate) struct Releaser {
 impl Releaser {
     pub(crate) async fn release(self: &Arc<Self>, attempt: &Attempt) -> Result<Released, Error> {
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
-        let handed = match queue_of_next(&entry.lock, attempt.kind) {
-            Some(queue) => self.hand_over(&queue, attempt, &entry).await,
-            None => HandedOver::No,
+        let until = self.link.deadline();
+        let steps = async {
+            let handed = match queue_of_next(&entry.lock, attempt.kind) {
+                Some(queue) => self.hand_over(&queue, attempt, &entry).await,
+                None => HandedOver::No,
+            };
+            if handed.ends_release() {
+                return Ok((handed, Removed::default()));
+            }
+            Ok((handed, self.release_all(attempt, &entry, Phase::Release).await?))
         };
+        // One operation timeout for both.
+        let (handed, removed) = self.link.within(attempt, Phase::Release, steps).await?;
         if handed.ends_release() {
             self.records.forget_soon(&entry);
             self.registry.close(attempt.id);
             return Ok(Released::Done);
         }
-        let removed = self.release_all(attempt, &entry, Phase::Release).await?;
         self.records.forget_soon(&entry);
         self.registry.close(attempt.id);
         self.wake(&entry.lock, attempt.kind);
         if handed.was_held(removed.released, removed.gone) {
             return Ok(Released::Done);
         }
-        let reasons = Box::pin(self.records.read_reasons([entry.nonce].into_iter())).await;
-        Ok(Released::NotHeld(reasons.into_iter().next().flatten()))
+        Ok(Released::NotHeld(self.records.reason_by(entry.nonce, until).await))
     }
 
     /// Hands a lock of one piece to the first one in its queue.

@@ -172,6 +172,15 @@ impl HolderRecords {
         self.link.run(reads.collect()).await.into_iter().map(reason).collect()
     }
 
+    /// The reason why a grant that is gone was released by force, if it was and that is read by this instant.
+    pub(crate) async fn reason_by(&self, grant: Nonce, until: BootInstant) -> Option<LossReason> {
+        tokio::select! {
+            biased;
+            reasons = Box::pin(self.read_reasons([grant].into_iter())) => reasons.into_iter().next().flatten(),
+            () = SystemClock.sleep_until(until) => None,
+        }
+    }
+
     /// Reads the records of these grants.
     pub(crate) async fn read(&self, grants: &[Nonce]) -> Result<HashMap<Nonce, HolderRecord>, Failure> {
         let reads = grants.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });

@@ -116,8 +116,9 @@ fn grants_are_described_although_the_first_one_was_left_where_nobody_drives_it()
         let held = locks.mutex("later").lock().await.unwrap();
         // What is held for no time is not described.
         pass(ms(50)).await;
-        let shown = locks.mutex("later").inspect().await.unwrap().holders[0].grant;
-        let is_shown = shown == Some(held.grant_id());
+        // On a machine that stands still no look is answered in time: it is made again.
+        let shown = locks.mutex("later").inspect().await.ok().map(|found| found.holders[0].grant);
+        let is_shown = shown == Some(Some(held.grant_id()));
         held.release().await.unwrap();
         is_shown
     }));
