@@ -149,3 +149,32 @@ fn tell(push: &PushInfo, heard: &OnChange) -> Result<(), redis::aio::SendError> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn a_push_of_changes_from_outside_names_keys_or_nothing() {
+        let samples = [
+            &b">2\r\n$10\r\ninvalidate\r\n*2\r\n$4\r\njobs\r\n$1\r\na\r\n"[..],
+            b">2\r\n+invalidate\r\n_\r\n",
+            b">2\r\n+message\r\n*1\r\n$1\r\na\r\n",
+        ];
+        lock_testkit::fuzz::bytes("changes", &samples, |bytes| {
+            let Ok(Value::Push { kind, data }) = redis::parse_redis_value(bytes) else { return };
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let hears = told.clone();
+            let heard: OnChange = Arc::new(move |key: &str| hears.lock().unwrap().push(key.to_owned()));
+            let is_of_changes = kind == PushKind::Invalidate;
+            assert!(tell(&PushInfo { kind, data }, &heard).is_ok());
+            let told = told.lock().unwrap();
+            assert!(is_of_changes || told.is_empty());
+            assert!(
+                told.iter()
+                    .all(|key| bytes.windows(key.len().max(1)).any(|part| part == key.as_bytes()) || key.is_empty())
+            );
+        });
+    }
+}

@@ -281,6 +281,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_identity_from_outside_names_one_connection_or_none() {
+        let samples = [
+            "id=7 addr=127.0.0.1:5000 laddr=127.0.0.1:6379 fd=8 name= age=0 idle=0 flags=N db=0\n",
+            "id=7 addr=/tmp/s:0 laddr=/tmp/s:0\n",
+            "addr=a id= laddr",
+        ];
+        lock_testkit::fuzz::texts("connections", &samples, |info| {
+            let answer = Value::BulkString(info.as_bytes().to_vec());
+            let Some(ConnectionIdentity { id, addr, laddr }) = ConnectionIdentity::read(&answer) else { return };
+            for (name, field) in [("id", id), ("addr", addr), ("laddr", laddr)] {
+                assert!(!field.contains(char::is_whitespace), "{field:?}");
+                assert!(info.contains(&format!("{name}={field}")), "{field:?}");
+            }
+        });
+    }
+
+    #[test]
     fn a_predecessor_disturbs_what_was_sent_before_its_end_to_its_own_server() {
         let predecessors = Predecessors::default();
         let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };

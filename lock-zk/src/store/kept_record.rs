@@ -81,6 +81,18 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_record_from_outside_is_one_of_ours_or_refused() {
+        let (short, mut long) = (record(), record());
+        long.data = vec![0xff; Record::MAX_BYTES];
+        let samples = [short, long].map(|record| KeptRecord::new(record, Duration::from_secs(60), None).to_bytes());
+        lock_testkit::fuzz::bytes("kept records", &[&samples[0], &samples[1]], |bytes| {
+            let Some(kept) = KeptRecord::from_bytes(bytes) else { return };
+            assert!((1..=2_592_000).contains(&kept.seconds) && kept.record.data.len() <= Record::MAX_BYTES);
+            assert_eq!(KeptRecord::from_bytes(&kept.to_bytes()), Some(kept));
+        });
+    }
+
+    #[test]
     fn it_has_ended_when_its_time_is_over() {
         let kept = KeptRecord::new(record(), Duration::from_secs(60), None);
         assert!(!kept.has_ended(1_000_000, 1_060_000) && kept.has_ended(1_000_000, 1_060_001));

@@ -11,7 +11,7 @@ use super::truth::{Truth, server};
 use crate::{Bench, Outcome};
 
 const FEW: usize = 50;
-/// The waiters of one client where there are many clients.
+/// The waiters of one client where there are many clients; but also as many clients as waiters.
 const EACH: usize = 10;
 /// All of them have to be there by then; it grows with their number.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -23,7 +23,7 @@ pub(super) async fn run(bench: &Bench) -> Outcome {
     let many = if bench.is_quick() { 500 } else { 5_000 };
     let table = Table::begin(&format!("{many} waiters give up together"), "50 waiters of one client");
     let few = leave(1, FEW).await?;
-    for clients in [1, many / EACH] {
+    for clients in [1, many / EACH, many] {
         let seen = leave(clients, many / clients).await?;
         let of = if clients == 1 { "of one client".to_owned() } else { format!("of {clients} clients") };
         table.row(&format!("slowest clean-up, ms, {of}"), seen.0, Some(few.0), Bar::None);

@@ -85,7 +85,9 @@ const SLOW: Duration = Duration::from_micros(50);
 pub(super) async fn server() -> Outcome<RedisServer> {
     let slow = SLOW.as_micros().to_string();
     let options = RedisOptions::new().with_directive("slowlog-log-slower-than", &slow);
-    Ok(RedisServer::start_with(&options.with_directive("slowlog-max-len", "100000")).await?)
+    let options = options.with_directive("slowlog-max-len", "100000");
+    // Some scenes have thousands of clients, with two connections each.
+    Ok(RedisServer::start_with(&options.with_directive("maxclients", "15000")).await?)
 }
 
 /// The testkit's own failure is a message.
