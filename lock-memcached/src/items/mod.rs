@@ -1,4 +1,4 @@
-//! What is done with the items of a lock, whatever its kind: they are removed, given more time, and described for `inspect`.
+//! The items of a lock, whatever its kind: their removal, their renewal, and their description for `inspect`.
 
 pub(crate) mod pieces;
 pub(crate) mod record;

@@ -298,3 +298,42 @@ async fn what_was_given_up_and_what_is_contended_no_more_is_forgotten() {
     lock_testkit::testing::eventually("entries are forgotten", Duration::from_secs(40), async || count("Entry {") == 0)
         .await;
 }
+
+/// The lock is to be handed to the next one of the same client, then deleted, and neither is answered. The client's own bound
+/// says at which server; lock-core, which cuts a request half a second later, does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_has_one_bound_for_the_hand_over_and_the_deletion() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut config = config(&server).with_restart_policy(RestartPolicy::Off).with_longest_lease(LONG);
+    config.url = format!("memcached://{}", link.address());
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    // The first one that meets the waiter in a pause, and not in a look, hands the lock over.
+    for name in 0..100 {
+        let mutex = locks.mutex(format!("{name}")).with_ttl(LONG);
+        let held = mutex.lock().await.unwrap();
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        eventually("it waits", async || format!("{:?}", locks.backend()).contains("Offer {")).await;
+        let command = format!("ma lock:mutex:{name} ");
+        let kept = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, &command));
+        let mut releasing = tokio::spawn(held.release());
+        tokio::select! {
+            biased;
+            applied = kept.applied(Duration::from_secs(15)) => drop(applied.unwrap()),
+            released = &mut releasing => {
+                released.unwrap().unwrap();
+                drop(kept);
+                waiting.await.unwrap().unwrap().release().await.unwrap();
+                continue;
+            }
+        }
+        let _silence = link.inject(LinkFault::new(Toxic::Hold, Direction::Both));
+        let error = releasing.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
+        assert!(cause.contains(&link.address().to_string()), "lock-core had to cut it: {cause}");
+        waiting.abort();
+        return;
+    }
+    panic!("no lock was handed over");
+}
