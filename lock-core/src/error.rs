@@ -17,9 +17,8 @@ pub enum ErrorKind {
     /// The request was sent and its answer never came: it may or may not have been carried out. The library goes on
     /// cleaning up in the background.
     Indeterminate,
-    /// The server granted the lock, but its answer came so late that the lease was over by then: nothing was taken, and
-    /// what the server may still have is released. A wait that ran out is `Ok(None)`; a server that does not answer
-    /// is [`Unavailable`](ErrorKind::Unavailable) or [`Indeterminate`](ErrorKind::Indeterminate).
+    /// The server granted the lock, but its answer came so late that the lease was over by then: there is no guard, and what the
+    /// server may still have is released in the background. A wait that ran out is `Ok(None)`; a server that does not answer is [`Unavailable`](ErrorKind::Unavailable) or [`Indeterminate`](ErrorKind::Indeterminate).
     TimedOut,
     /// The lock was lost while it was held.
     Lost,

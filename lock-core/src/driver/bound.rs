@@ -45,9 +45,7 @@ pub(crate) async fn until<T>(
     phase: Phase,
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let answer = before(clock, |now| end.max(now).plus(op_timeout).plus(SLACK), request).await;
-    let what = "the backend did not end the request within the operation timeout";
-    answer.unwrap_or_else(|| Err(Error::indeterminate(phase, what)))
+    cut(clock, |now| end.max(now).plus(op_timeout).plus(SLACK), phase, request).await
 }
 
 /// Runs one of several requests that have one end together: one operation timeout and some slack after `end`.
@@ -64,10 +62,18 @@ pub(crate) async fn by<T>(
     phase: Phase,
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let answer = before(clock, |_| end.plus(op_timeout).plus(SLACK), request).await;
-    answer.unwrap_or_else(|| {
-        Err(Error::indeterminate(phase, "not all of them were answered within the operation timeout"))
-    })
+    cut(clock, |_| end.plus(op_timeout).plus(SLACK), phase, request).await
+}
+
+async fn cut<T>(
+    clock: &dyn Clock,
+    end: impl Fn(BootInstant) -> BootInstant,
+    phase: Phase,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = before(clock, end, request).await;
+    let what = "the backend did not end the request within the operation timeout";
+    answer.unwrap_or_else(|| Err(Error::indeterminate(phase, what)))
 }
 
 /// Runs a request until the instant that `end` tells from the present one; `None` if it has not ended by then. The clock is

@@ -7,13 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::driver::{
-    Attempt, Backend, Cancelled, DoubtSource, Doubts, Grant, Kind, Left, MutexBackend, Notices, Operator,
-    ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend, SeveralOutcome,
+    Attempt, Backend, Cancelled, DoubtSource, Doubts, Grant, Kind, Left, MutexBackend, Notices, Operator, Record,
+    RecordBackend, RecordWrite, ReentrantBackend, Released, Renewal, Renewed, RwLockBackend, SemaphoreBackend,
+    SeveralOutcome,
 };
 use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
-    Client, ClientOptions, Error, ErrorKind, GrantId, Guarantees, Inspection, LockName, MemoryLocks, Owner, Phase,
-    Support,
+    Client, ClientOptions, Error, ErrorKind, FencingToken, GrantId, Guarantees, Inspection, LockName, MemoryLocks,
+    Owner, Phase, Support,
 };
 
 /// The line's treatment of a request.
@@ -440,6 +441,24 @@ impl MutexBackend for Faulty {
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         self.take("lock", attempt, self.patience(attempt, deadline), self.inner().lock(attempt, deadline)).await
+    }
+}
+
+#[async_trait]
+impl RecordBackend for Faulty {
+    async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
+        self.inner().read_record(name).await
+    }
+
+    async fn write_record(
+        &self,
+        attempt: &Attempt,
+        token: FencingToken,
+        data: Option<&[u8]>,
+        retention: Duration,
+    ) -> Result<RecordWrite, Error> {
+        let written = self.inner().write_record(attempt, token, data, retention);
+        self.carry("write_record", attempt, Phase::Hold, attempt.op_timeout, written).await
     }
 }
 

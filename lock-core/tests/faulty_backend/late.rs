@@ -113,3 +113,22 @@ async fn a_renewal_counts_from_its_sending_however_late_its_answer() {
     let left = lab.clock.now().plus(guard.remaining()).since(sent);
     assert!(left <= Duration::from_secs(10), "believed in until {left:?} after the sending");
 }
+
+/// The lock is granted, then the record cannot be stamped, and the release that follows is not confirmed.
+#[tokio::test]
+async fn a_record_that_is_not_stamped_is_no_certainty_while_the_lock_may_be_held() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let recorded = locks.recorded("a").unwrap();
+    lab.line.set(Fault::KeepsAnswers);
+    let taking = tokio::spawn(async move { recorded.try_lock().await });
+    eventually("it is granted", || lab.store.used() == 1).await;
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_millis(100)).await;
+    let error = tokio::time::timeout(Duration::from_secs(10), taking).await.expect("it ends").unwrap().unwrap_err();
+    assert_eq!(lab.line.asked("write_record"), 1);
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
+    let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
+    assert!(cause.contains("the line is down"), "{cause}");
+    assert_eq!(lab.store.used(), 1, "it is free: the test shows nothing");
+}

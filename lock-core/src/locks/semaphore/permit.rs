@@ -48,7 +48,7 @@ impl Permit {
 
     /// Gives `permits` of these permits back and keeps the rest, which is at least one.
     ///
-    /// What was asked to be released is not to be used any more, whatever the answer: [`permits`](Permit::permits)
+    /// Permits that were asked to be released are not to be used any more, whatever the answer: [`permits`](Permit::permits)
     /// counts only what certainly remains.
     ///
     /// # Examples
