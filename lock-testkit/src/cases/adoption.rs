@@ -159,7 +159,7 @@ async fn adoptions_meet(cx: &Cx, faults: &[(String, Vec<(u64, LinkFault)>)]) -> 
     cx.nothing_is_left_within(cx.freed_by(ttl())).await
 }
 
-/// What was adopted is held, and can be released, unless its connection has ended meanwhile.
+/// Fails unless the guard is held and can be released, or its connection has ended meanwhile.
 async fn is_held(adopted: MutexGuard) -> Verdict {
     ensure!(adopted.is_held(), "adopted, and not held");
     match adopted.release().await {

@@ -348,6 +348,10 @@ mod tests {
         assert_eq!(waits(missed(&[polls, others()], 5)), 0);
         let ours = Record { name: "ours-1".to_owned(), ..record(&[(0, 1), (8, 9)]) };
         assert_eq!(waits(missed(&[ours, others()], 5)), 1, "ours stand in a queue");
+        let queued = Plan { scene: Scene::CuratorMutex, ..plan() };
+        let verdict = Verdict::of(&queued, &[record(&[(0, 1), (8, 9)]), others()], 5, None);
+        let waits = verdict.findings.iter().filter(|finding| !finding.met && finding.what.contains("never without"));
+        assert_eq!(waits.count(), 1, "Curator's stand in that queue");
     }
 
     #[test]
