@@ -21,48 +21,53 @@ pub use system::SystemClock;
 pub use tokio_clock::TokioClock;
 pub use virtual_clock::VirtualClock;
 
-/// An instant on a monotonic clock that keeps counting while the machine is suspended.
+/// An instant on a monotonic clock that keeps counting while the machine is suspended. It counts nanoseconds, for 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BootInstant(Duration);
+pub struct BootInstant(u64);
 
 impl BootInstant {
     /// An instant later than every other, for "never".
-    pub const FAR_FUTURE: Self = Self(Duration::MAX);
+    pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The instant this long after the clock's origin.
+    /// The instant this long after the clock's origin; at most [`BootInstant::FAR_FUTURE`].
     #[must_use]
     pub const fn from_origin(since_origin: Duration) -> Self {
-        Self(since_origin)
+        Self(nanoseconds(since_origin))
     }
 
     /// Time since the clock's origin.
     #[must_use]
     pub const fn since_origin(self) -> Duration {
-        self.0
+        Duration::from_nanos(self.0)
     }
 
     /// Returns the instant that is this much later; at most [`BootInstant::FAR_FUTURE`].
     #[must_use]
     pub const fn plus(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(by))
+        Self(self.0.saturating_add(nanoseconds(by)))
     }
 
     /// Returns the instant that is this much earlier; at least the clock's origin.
     #[must_use]
     pub const fn minus(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(by))
+        Self(self.0.saturating_sub(nanoseconds(by)))
     }
 
     /// Time from `earlier` until this instant, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+/// The nanoseconds of a duration, at most as many as there are numbers for.
+const fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
 impl fmt::Debug for BootInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "boot+{:?}", self.0)
+        write!(f, "boot+{:?}", self.since_origin())
     }
 }
 

@@ -77,7 +77,7 @@ async fn cut<T>(
 }
 
 /// Runs a request until the instant that `end` tells from the present one; `None` if it has not ended by then. The clock is
-/// asked only if the request does not end at once.
+/// asked only if the request does not end at once, and no timer is set for an end that never comes.
 ///
 /// # Cancel safety
 /// Dropping it drops the request.
@@ -92,8 +92,11 @@ pub(crate) async fn before<T>(
         if let Poll::Ready(answer) = request.as_mut().poll(cx) {
             return Poll::Ready(Some(answer));
         }
-        let over = over.get_or_insert_with(|| clock.sleep_until(end(clock.now())));
-        over.as_mut().poll(cx).map(|()| None)
+        let over = over.get_or_insert_with(|| match end(clock.now()) {
+            BootInstant::FAR_FUTURE => None,
+            end => Some(clock.sleep_until(end)),
+        });
+        over.as_mut().map_or(Poll::Pending, |over| over.as_mut().poll(cx).map(|()| None))
     })
     .await
 }

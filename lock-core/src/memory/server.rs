@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ struct StoreState {
 }
 
 /// One lock's place: names of different namespaces and kinds are apart, keys shared by choice are not.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Key {
     namespace: Arc<str>,
     space: &'static str,
@@ -54,6 +55,13 @@ impl Key {
     fn of(namespace: &Arc<str>, name: &LockName, kind: Kind) -> Self {
         let space = if name.is_key() { "key" } else { kind.space() };
         Self { namespace: namespace.clone(), space, name: name.clone() }
+    }
+}
+
+impl Hash for Key {
+    /// Hashes the name alone: few names are used in two namespaces, or for two kinds.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
     }
 }
 
