@@ -9,9 +9,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Owner, Phase};
 
+use crate::client::call::Call;
 use crate::client::identity::Identity;
-use crate::client::link::batches::{ShortRequest, ShortWay};
-use crate::client::link::request::milliseconds;
+use crate::client::link::request::{milliseconds, whole_milliseconds};
+use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
@@ -114,12 +115,14 @@ impl Acquisitions {
         attempt: &Attempt,
         until: BootInstant,
     ) -> Result<ShortAcquire, Error> {
-        let nonce = attempt.id.to_string();
-        let me = [&*nonce, ":", &*self.identity.client, ":", &*self.owner(&attempt.owner)?, ":"].concat();
-        let ttl = milliseconds(attempt.ttl);
-        let short = ShortRequest { way: ShortWay::Acquire, keys: &keys.to_acquire(), args: &[&me, &ttl], until };
-        let (reply, _) = self.links.run_short_for(attempt, &short).await?;
-        let (sign, token) = self.links.short_reply(reply.value, &nonce, Phase::Acquire)?;
+        let mut digits = [0; GrantId::LENGTH];
+        let nonce = attempt.id.encode(&mut digits);
+        let mut call = Call::of_two(&keys.lock, keys.beside(), ":f");
+        call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner(&attempt.owner)?, ":"]);
+        call.push_number(whole_milliseconds(attempt.ttl));
+        let short = ShortRequest { way: ShortWay::Acquire, call, until };
+        let (reply, _) = self.links.run_short_for(attempt, short).await?;
+        let (sign, token) = self.links.short_reply(&reply, nonce, Phase::Acquire)?;
         match (sign, token) {
             (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
             (b'-', _) => Ok(ShortAcquire::Held),

@@ -8,9 +8,10 @@ use lock_core::driver::{Attempt, Cancelled, Left, Released};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
+use crate::client::call::Call;
 use crate::client::identity::Identity;
-use crate::client::link::batches::{ShortRequest, ShortWay};
 use crate::client::link::request::milliseconds_at_least;
+use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;
@@ -130,14 +131,15 @@ impl Releases {
         if keys.form != Form::Text || self.queues.is_busy(&keys.lock) {
             return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));
         }
-        let nonce = attempt.id.to_string();
-        let short = ShortRequest { way: ShortWay::Release, keys: &keys.to_release(), args: &[&nonce], until };
-        let (reply, before) = match self.links.run_short_for(attempt, &short).await {
+        let mut digits = [0; GrantId::LENGTH];
+        let nonce = attempt.id.encode(&mut digits);
+        let short = ShortRequest { way: ShortWay::Release, call: Call::of([&*keys.lock]).with([nonce]), until };
+        let (reply, before) = match self.links.run_short_for(attempt, short).await {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
             Err(error) => return Err(error),
         };
-        if self.links.short_reply(reply.value, &nonce, Phase::Release)?.0 == b'+' {
+        if self.links.short_reply(&reply, nonce, Phase::Release)?.0 == b'+' {
             return Ok(ShortRelease::Done);
         }
         self.queues.found_held(&keys.lock);

@@ -1,5 +1,7 @@
 //! One of the runs that a pipeline makes of a script.
 
+use std::fmt::Write;
+
 /// The bytes and parts that a run seldom exceeds.
 const USUAL_BYTES: usize = 256;
 const USUAL_PARTS: usize = 6;
@@ -24,9 +26,30 @@ impl Call {
         call
     }
 
+    /// A run with these two keys, of which the second begins with `side` and has this ending.
+    pub(crate) fn of_two(lock: &str, side: &str, ending: &str) -> Self {
+        let mut call = Self::of([lock]);
+        call.push_parts(&[side, ending]);
+        call.keys = 2;
+        call
+    }
+
     /// Adds an argument.
     pub(crate) fn push(&mut self, part: impl AsRef<str>) {
         self.text.push_str(part.as_ref());
+        self.ends.push(self.text.len());
+    }
+
+    /// Adds an argument that has several parts.
+    pub(crate) fn push_parts(&mut self, parts: &[&str]) {
+        parts.iter().for_each(|part| self.text.push_str(part));
+        self.ends.push(self.text.len());
+    }
+
+    /// Adds an argument that is a number.
+    pub(crate) fn push_number(&mut self, number: u64) {
+        // Writing to a text cannot fail.
+        let _ = write!(self.text, "{number}");
         self.ends.push(self.text.len());
     }
 
@@ -72,6 +95,11 @@ mod tests {
         assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "", "ö"]);
         assert_eq!(call.args().collect::<Vec<_>>(), ["a", "17", ""]);
         assert_eq!((call.key(), call.len()), ("lock", 9));
+        let mut call = Call::of_two("lock", "side", ":f");
+        call.push_parts(&["a", "", "b"]);
+        call.push_number(1200);
+        assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "side:f"]);
+        assert_eq!(call.args().collect::<Vec<_>>(), ["ab", "1200"]);
         assert_eq!(Call::default().key(), "");
     }
 }

@@ -10,14 +10,14 @@ use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Doubts};
 use lock_core::{Error, FencingToken, Phase};
-use redis::Value;
 
 use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
-use super::link::batches::ShortRequest;
+use super::link::batches::BatchRequest;
 use super::link::request::{Failed, Raw, Reply, Request};
+use super::link::short::{ShortReply, ShortRequest};
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
@@ -265,19 +265,20 @@ impl Links {
     pub(crate) async fn run_short_for(
         &self,
         attempt: &Attempt,
-        short: &ShortRequest<'_>,
-    ) -> Result<(Reply, SentBefore), Error> {
+        short: ShortRequest,
+    ) -> Result<(ShortReply, SentBefore), Error> {
         let link = self.only();
         let caller = link.map(|link| link.caller());
-        if let Some(link) = link.filter(|_| caller.as_ref().is_some_and(|caller| !caller.is_alone)) {
-            self.asks_for(attempt.ttl);
-            match link.run_in_batch(short, |generation| attempt.mark_sent(generation)).await {
-                Some(Ok(reply)) => return Ok((reply, SentBefore::NEVER)),
-                Some(Err(failed)) => return self.run_short_alone(attempt, short, Some(failed)).await,
-                None => {}
-            }
+        let Some(link) = link.filter(|_| caller.as_ref().is_some_and(|caller| !caller.is_alone)) else {
+            return self.run_short_alone(attempt, &short, None).await;
+        };
+        self.asks_for(attempt.ttl);
+        let request = BatchRequest::new(short);
+        match link.run_in_batch(&request, |generation| attempt.mark_sent(generation)).await {
+            Some(Ok(reply)) => Ok((reply, SentBefore::NEVER)),
+            Some(Err(failed)) => self.run_short_alone(attempt, &request.short, Some(failed)).await,
+            None => self.run_short_alone(attempt, &request.short, None).await,
         }
-        self.run_short_alone(attempt, short, None).await
     }
 
     /// Runs a short way by itself: again, if it failed with others.
@@ -286,17 +287,19 @@ impl Links {
     fn run_short_alone<'a>(
         &'a self,
         attempt: &'a Attempt,
-        short: &'a ShortRequest<'_>,
+        short: &'a ShortRequest,
         failed: Option<Failed>,
-    ) -> BoxFuture<'a, Result<(Reply, SentBefore), Error>> {
+    ) -> BoxFuture<'a, Result<(ShortReply, SentBefore), Error>> {
         Box::pin(async move {
             let (phase, until) = (short.way.phase(), short.until);
-            let args: Vec<_> = short.args.iter().map(|arg| arg.as_bytes()).collect();
-            let request = Request { script: short.way.alone(), keys: short.keys, args: &args };
-            match failed {
+            let keys: Vec<_> = short.call.keys().map(Cow::Borrowed).collect();
+            let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
+            let request = Request { script: short.way.alone(), keys: &keys, args: &args };
+            let (reply, before) = match failed {
                 Some(failed) => self.run_again(slice::from_ref(attempt), request, phase, until, failed).await,
                 None => self.run_for(attempt, request.script, request.keys, request.args, phase, until).await,
-            }
+            }?;
+            Ok((reply.into(), before))
         })
     }
 
@@ -355,15 +358,14 @@ impl Links {
         fields.ok_or_else(|| self.not_mine(raw.generation, phase))
     }
 
-    /// Reads `<nonce><sign><token>`, the reply of the short ways, where not each sign has a token.
-    pub(crate) fn short_reply(&self, raw: Raw, nonce: &str, phase: Phase) -> Result<(u8, Option<FencingToken>), Error> {
-        if let Value::BulkString(bytes) = &raw.value
-            && let Some((sign, rest)) = bytes.strip_prefix(nonce.as_bytes()).and_then(<[u8]>::split_first)
-        {
-            let token = std::str::from_utf8(rest).ok().and_then(|digits| digits.parse().ok());
-            return Ok((*sign, token.and_then(FencingToken::new)));
-        }
-        Err(self.not_mine(raw.generation, phase))
+    /// Reads the sign and the token of a reply in a short way, where not each sign has a token.
+    pub(crate) fn short_reply(
+        &self,
+        reply: &ShortReply,
+        nonce: &str,
+        phase: Phase,
+    ) -> Result<(u8, Option<FencingToken>), Error> {
+        reply.read(nonce).ok_or_else(|| self.not_mine(reply.generation, phase))
     }
 
     /// Gives up a connection that replied to somebody else's request: it cannot be trusted any more.

@@ -85,7 +85,9 @@ impl Keys {
             let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
             return Self { lock: name.as_str().to_owned(), side: Some(side), shared: kind == Kind::Mutex, form };
         }
-        let lock = [prefix, ":", kind.space(), ":{", &escaped(name.as_str()), "}"].concat();
+        let (space, name) = (kind.space(), escaped(name.as_str()));
+        let mut lock = String::with_capacity(prefix.len() + space.len() + name.len() + 4);
+        [prefix, ":", space, ":{", &name, "}"].iter().for_each(|part| lock.push_str(part));
         Self { lock, side: None, shared: false, form }
     }
 
@@ -133,11 +135,6 @@ impl Keys {
         [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w"), self.side(":f"), self.side(":x")]
     }
 
-    /// Lock and fence: what the short way to a free lock needs.
-    pub(crate) fn to_acquire(&self) -> [Cow<'_, str>; 2] {
-        [Cow::Borrowed(&*self.lock), self.side(":f")]
-    }
-
     /// Lock and waiters: what the usual sign of life needs.
     pub(crate) fn to_heartbeat(&self) -> [Cow<'_, str>; 2] {
         [Cow::Borrowed(&*self.lock), self.side(":w")]
@@ -168,8 +165,13 @@ impl Keys {
         self.side(":w")
     }
 
+    /// The beginning of the side keys.
+    pub(crate) fn beside(&self) -> &str {
+        self.side.as_deref().unwrap_or(&self.lock)
+    }
+
     fn side(&self, ending: &str) -> Cow<'_, str> {
-        Cow::Owned([self.side.as_deref().unwrap_or(&self.lock), ending].concat())
+        Cow::Owned([self.beside(), ending].concat())
     }
 }
 

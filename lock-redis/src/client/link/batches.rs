@@ -6,13 +6,11 @@
 //! another. Those to whom their batch has no answer go on by themselves, as they would have without one: a server that refuses a
 //! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
 
-use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
-use lock_core::Phase;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
@@ -20,33 +18,13 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::unconstrained;
 
 use super::batch::{Batch, Joined, Place};
-use super::request::{Failed, Raw, Reply, Request, SLACK, evaluation_of_all, late};
+use super::request::{Failed, Request, SLACK, evaluation_of_all, late};
+use super::short::{self, ShortReply, ShortRequest, ShortWay};
 use super::{Link, Live, SendTurn};
-use crate::client::call::Call;
 use crate::error::{self, RequestFate};
-use crate::store::scripts::{self, Script};
 
 /// Stands for the number of a connection while a request was not sent over any.
 const UNSENT: u64 = 0;
-
-/// A short way whose requests may go together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShortWay {
-    /// To a free mutex.
-    Acquire,
-    /// To release one.
-    Release,
-}
-
-/// A request in a short way.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ShortRequest<'a> {
-    pub(crate) way: ShortWay,
-    pub(crate) keys: &'a [Cow<'a, str>],
-    pub(crate) args: &'a [&'a str],
-    /// The end of the operation.
-    pub(crate) until: BootInstant,
-}
 
 /// The requests of one link that wait to be sent together, and how many callers there are.
 #[derive(Debug)]
@@ -67,15 +45,20 @@ struct ShortWayBatches {
     sending: Mutex<()>,
 }
 
+/// A request that may go with others: its caller's and its batch's.
+#[derive(Debug)]
+pub(in crate::client) struct BatchRequest {
+    pub(in crate::client) short: ShortRequest,
+    /// The number of the connection over which it was sent.
+    sent_over: AtomicU64,
+}
+
 /// A request in a batch.
 #[derive(Debug)]
 struct BatchMember {
-    call: Call,
-    until: BootInstant,
-    /// The number of the connection over which it was sent.
-    sent_over: Arc<AtomicU64>,
+    request: Arc<BatchRequest>,
     /// Told the outcome; nothing, or that there will be none, if it is to go on by itself.
-    told: oneshot::Sender<Option<RedisResult<Reply>>>,
+    told: oneshot::Sender<Option<RedisResult<ShortReply>>>,
 }
 
 /// A caller, for as long as its request takes.
@@ -84,32 +67,6 @@ pub(in crate::client) struct Caller<'a> {
     batches: &'a Batches,
     /// Whether nobody else asks.
     pub(in crate::client) is_alone: bool,
-}
-
-impl ShortWay {
-    /// The phase of a request.
-    pub(in crate::client) fn phase(self) -> Phase {
-        match self {
-            Self::Acquire => Phase::Acquire,
-            Self::Release => Phase::Release,
-        }
-    }
-
-    /// The script of one request.
-    pub(in crate::client) fn alone(self) -> &'static Script {
-        match self {
-            Self::Acquire => &scripts::ACQUIRE_SHORT,
-            Self::Release => &scripts::RELEASE_SHORT,
-        }
-    }
-
-    /// The script of a batch.
-    fn in_batch(self) -> &'static Script {
-        match self {
-            Self::Acquire => &scripts::ACQUIRE_BATCH,
-            Self::Release => &scripts::RELEASE_BATCH,
-        }
-    }
 }
 
 impl Batches {
@@ -142,6 +99,18 @@ impl ShortWayBatches {
     }
 }
 
+impl BatchRequest {
+    /// A request that was not sent yet.
+    pub(in crate::client) fn new(short: ShortRequest) -> Arc<Self> {
+        Arc::new(Self { short, sent_over: AtomicU64::new(UNSENT) })
+    }
+
+    /// The number of the connection over which it was sent, if it was.
+    fn sent_over(&self) -> Option<u64> {
+        Some(self.sent_over.load(Ordering::Acquire)).filter(|generation| *generation != UNSENT)
+    }
+}
+
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         self.batches.callers.fetch_sub(1, Ordering::Relaxed);
@@ -160,18 +129,19 @@ impl Link {
     /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.
     pub(in crate::client) async fn run_in_batch(
         self: &Arc<Self>,
-        short: &ShortRequest<'_>,
+        request: &Arc<BatchRequest>,
         sent: impl Fn(u64),
-    ) -> Option<Result<Reply, Failed>> {
-        let (mut stay, outcome) = self.join(short, sent);
+    ) -> Option<Result<ShortReply, Failed>> {
+        let short = &request.short;
+        let (mut stay, outcome) = self.join(request, sent);
         // The batch has its own timeout, but is sent by a runtime that may stand still.
         let left = short.until.plus(SLACK * 2).since(SystemClock.now());
         let outcome = tokio::time::timeout(left, outcome).await;
         stay.is_told = outcome.is_ok();
-        let is_unsent = stay.end();
+        drop(stay);
         let outcome = match outcome {
             Ok(Ok(outcome)) => outcome?,
-            _ if is_unsent => return None,
+            _ if request.sent_over().is_none() => return None,
             // Nobody is left to wait for its answer, or none came.
             Ok(Err(_)) => Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()),
             Err(_) => Err(late()),
@@ -180,19 +150,19 @@ impl Link {
     }
 
     /// Puts a request into a batch, and sees to it that this is sent if nobody else does.
-    fn join<S: Fn(u64)>(
-        self: &Arc<Self>,
-        short: &ShortRequest<'_>,
+    fn join<'a, S: Fn(u64)>(
+        self: &'a Arc<Self>,
+        request: &'a Arc<BatchRequest>,
         sent: S,
-    ) -> (Stay<'_, S>, oneshot::Receiver<Option<RedisResult<Reply>>>) {
-        let call = Call::of(short.keys).with(short.args);
-        let (bytes, batches, sent_over) = (call.len(), self.batches.of(short.way), Arc::new(AtomicU64::new(UNSENT)));
+    ) -> (Stay<'a, S>, oneshot::Receiver<Option<RedisResult<ShortReply>>>) {
+        let (way, bytes) = (request.short.way, request.short.call.len());
+        let batches = self.batches.of(way);
         let (told, outcome) = oneshot::channel();
-        let member = BatchMember { call, until: short.until, sent_over: sent_over.clone(), told };
+        let member = BatchMember { request: request.clone(), told };
         let Joined { place, sees_to_it } = batches.batch().join(member, bytes);
-        let stay = Stay { batches, place, sent_over, sent, is_told: false };
+        let stay = Stay { batches, place, request, sent, is_told: false };
         if sees_to_it {
-            let sender = Sender { link: self.clone(), way: short.way, is_done: false };
+            let sender = Sender { link: self.clone(), way, is_done: false };
             self.batches.runtime.spawn(sender.run());
         }
         (stay, outcome)
@@ -203,19 +173,10 @@ impl Link {
 struct Stay<'a, S: Fn(u64)> {
     batches: &'a ShortWayBatches,
     place: Place,
-    sent_over: Arc<AtomicU64>,
+    request: &'a BatchRequest,
     sent: S,
     /// Whether it was told its outcome.
     is_told: bool,
-}
-
-impl<S: Fn(u64)> Stay<'_, S> {
-    /// Ends it; returns whether nothing was sent.
-    fn end(self) -> bool {
-        let sent_over = self.sent_over.clone();
-        drop(self);
-        sent_over.load(Ordering::Acquire) == UNSENT
-    }
 }
 
 impl<S: Fn(u64)> Drop for Stay<'_, S> {
@@ -227,9 +188,8 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
             }
             drop(self.batches.sending());
         }
-        match self.sent_over.load(Ordering::Acquire) {
-            UNSENT => {}
-            generation => (self.sent)(generation),
+        if let Some(generation) = self.request.sent_over() {
+            (self.sent)(generation);
         }
     }
 }
@@ -248,7 +208,7 @@ impl Sender {
         // Whoever is ready to run has its turn before.
         tokio::task::yield_now().await;
         loop {
-            let due = batches.batch().due().map(|(number, first)| (number, first.until));
+            let due = batches.batch().due().map(|(number, first)| (number, first.request.short.until));
             let Some((number, until)) = due else {
                 self.is_done = true;
                 return;
@@ -277,15 +237,15 @@ impl Sender {
         let mut members = batches.batch().take(turns.num_permits());
         let sent_at = SystemClock.now();
         // Whoever has no time left is not sent, and finds that out by itself.
-        members.retain(|member| sent_at < member.until);
+        members.retain(|member| sent_at < member.request.short.until);
         if members.len() < 2 {
             return None;
         }
         // Whoever has less time than the others has a timeout of his own.
-        let until = members.iter().map(|member| member.until).max()?;
-        let command = evaluation_of_all(way.in_batch(), members.iter().map(|member| &member.call));
+        let until = members.iter().map(|member| member.request.short.until).max()?;
+        let command = evaluation_of_all(way.in_batch(), members.iter().map(|member| &member.request.short.call));
         for member in &members {
-            member.sent_over.store(live.generation, Ordering::Release);
+            member.request.sent_over.store(live.generation, Ordering::Release);
         }
         let (by, mut over) = (link.clone(), live.clone());
         let mut request: InFlight =
@@ -330,16 +290,18 @@ impl Sent {
             None => request.await,
         };
         drop(turns);
-        let generation = live.generation;
-        let reply = |value| Some(Ok(Reply { sent_at, value: Raw { value, generation } }));
         match outcome {
-            Ok(Value::Array(values)) if values.len() == members.len() => {
-                for (member, value) in members.into_iter().zip(values) {
-                    member.tell(if value == Value::Nil { None } else { reply(value) });
+            Ok(value) => {
+                let text = Arc::new(if let Value::BulkString(text) = value { text } else { Vec::new() });
+                let reply = |part| ShortReply::part(&text, part, sent_at, live.generation);
+                match short::parts(&text, members.len()) {
+                    Some(parts) => members.into_iter().zip(parts).for_each(|(member, part)| {
+                        member.tell(if part.is_empty() { None } else { Some(Ok(reply(part))) });
+                    }),
+                    // Nobody's answer, by which each finds out that the connection cannot be trusted.
+                    None => members.into_iter().for_each(|member| member.tell(Some(Ok(reply(0..0))))),
                 }
             }
-            // Nobody's answer, by which each finds out that the connection cannot be trusted.
-            Ok(_) => members.into_iter().for_each(|member| member.tell(reply(Value::Nil))),
             Err(error) if error::fate(&error) == RequestFate::Unknown => {
                 members.into_iter().for_each(|member| member.tell(Some(Err(error.clone()))));
             }
@@ -357,7 +319,7 @@ impl Sent {
 }
 
 impl BatchMember {
-    fn tell(self, outcome: Option<RedisResult<Reply>>) {
+    fn tell(self, outcome: Option<RedisResult<ShortReply>>) {
         // Whoever has gone away is not told; what it asked for is undone.
         let _ = self.told.send(outcome);
     }

@@ -4,6 +4,7 @@
 mod batch;
 pub(crate) mod batches;
 pub(crate) mod request;
+pub(crate) mod short;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -264,8 +264,13 @@ impl Link {
 
 /// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has
 /// subtracted.
+pub(crate) fn whole_milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// [`whole_milliseconds`] as text.
 pub(crate) fn milliseconds(duration: Duration) -> String {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_string()
+    whole_milliseconds(duration).to_string()
 }
 
 /// Whole milliseconds, rounded up: for what must not end sooner.

@@ -4,7 +4,8 @@ end
 --
 -- KEYS[2i-1] lock  [2i] fence
 -- ARGV[2i-1], [2i] as acquire_short.lua has [1] and [2]
--- Reply: for each its own, in their order, or nothing if it failed: then it is to be asked for by itself, which tells why
+-- Reply: one text with a line for each, in their order: its own reply, or nothing if it failed: then it is to be asked for by
+--      itself, which tells why
 local answers = {}
 if ARGV[1] then
   local time = redis.call('TIME')
@@ -12,7 +13,8 @@ if ARGV[1] then
   for i = 1, #ARGV / 2 do
     keys[1], keys[2], args[1], args[2] = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i - 1], ARGV[2 * i]
     local done, answer = pcall(one, keys, args)
-    answers[i] = done and type(answer) == 'string' and answer
+    answers[i] = done and type(answer) == 'string' and answer or ''
   end
 end
-return answers
+answers[#answers + 1] = ''
+return table.concat(answers, '\n')

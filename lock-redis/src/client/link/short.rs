@@ -1,0 +1,135 @@
+//! The short ways of a mutex: their requests, which may go together, and their replies.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use lock_core::clock::BootInstant;
+use lock_core::{FencingToken, Phase};
+use redis::Value;
+
+use super::request::Reply;
+use crate::client::call::Call;
+use crate::store::scripts::{self, Script};
+
+/// A short way whose requests may go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShortWay {
+    /// To a free mutex.
+    Acquire,
+    /// To release one.
+    Release,
+}
+
+/// A request in a short way.
+#[derive(Debug)]
+pub(crate) struct ShortRequest {
+    pub(crate) way: ShortWay,
+    pub(crate) call: Call,
+    /// The end of the operation.
+    pub(crate) until: BootInstant,
+}
+
+/// The reply to a request in a short way, and when that was sent.
+#[derive(Debug)]
+pub(crate) struct ShortReply {
+    pub(crate) sent_at: BootInstant,
+    /// The number of the connection over which it came.
+    pub(crate) generation: u64,
+    text: ShortText,
+}
+
+/// The text of a reply: its own, or a part of what a batch was told.
+#[derive(Debug)]
+enum ShortText {
+    Own(Value),
+    Part(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl ShortWay {
+    /// The phase of a request.
+    pub(in crate::client) fn phase(self) -> Phase {
+        match self {
+            Self::Acquire => Phase::Acquire,
+            Self::Release => Phase::Release,
+        }
+    }
+
+    /// The script of one request.
+    pub(in crate::client) fn alone(self) -> &'static Script {
+        match self {
+            Self::Acquire => &scripts::ACQUIRE_SHORT,
+            Self::Release => &scripts::RELEASE_SHORT,
+        }
+    }
+
+    /// The script of a batch.
+    pub(super) fn in_batch(self) -> &'static Script {
+        match self {
+            Self::Acquire => &scripts::ACQUIRE_BATCH,
+            Self::Release => &scripts::RELEASE_BATCH,
+        }
+    }
+}
+
+impl ShortReply {
+    /// The part of a batch's text that answers one of its requests.
+    pub(super) fn part(text: &Arc<Vec<u8>>, part: Range<usize>, sent_at: BootInstant, generation: u64) -> Self {
+        Self { sent_at, generation, text: ShortText::Part(text.clone(), part) }
+    }
+
+    /// Reads `<nonce><sign><token>`, where not each sign has a token; `None` if that answers another request.
+    pub(in crate::client) fn read(&self, nonce: &str) -> Option<(u8, Option<FencingToken>)> {
+        let bytes = match &self.text {
+            ShortText::Own(Value::BulkString(bytes)) => &bytes[..],
+            ShortText::Own(_) => return None,
+            ShortText::Part(text, part) => text.get(part.clone())?,
+        };
+        let (sign, digits) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;
+        let token = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+        Some((*sign, token.and_then(FencingToken::new)))
+    }
+}
+
+impl From<Reply> for ShortReply {
+    fn from(Reply { sent_at, value }: Reply) -> Self {
+        Self { sent_at, generation: value.generation, text: ShortText::Own(value.value) }
+    }
+}
+
+/// Returns the parts of a batch's text, in the order of its requests: each ends with a line's end, and is empty where there is no
+/// answer; `None` unless there are so many.
+pub(super) fn parts(text: &[u8], requests: usize) -> Option<Vec<Range<usize>>> {
+    let mut parts = Vec::with_capacity(requests);
+    let mut begin = 0;
+    for part in text.strip_suffix(b"\n")?.split(|byte| *byte == b'\n') {
+        parts.push(begin..begin + part.len());
+        begin += part.len() + 1;
+    }
+    (parts.len() == requests).then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_as_many_parts_as_there_are_requests() {
+        assert_eq!(parts(b"ab\n\nc\n", 3), Some(vec![0..2, 3..3, 4..5]));
+        assert_eq!(parts(b"\n\n", 2), Some(vec![0..0, 1..1]));
+        for (text, requests) in [(&b"ab\n\nc\n"[..], 2), (b"ab\n\nc\n", 4), (b"ab", 1), (b"", 0), (b"", 1)] {
+            assert_eq!(parts(text, requests), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_read_as_a_reply_of_its_own_is() {
+        let nonce = "0123456789abcdef0123456789abcdef";
+        let text = Arc::new(format!("{nonce}+17\n{nonce}-\n").into_bytes());
+        let part = |part| ShortReply::part(&text, part, BootInstant::FAR_FUTURE, 1);
+        assert_eq!(part(0..35).read(nonce), Some((b'+', FencingToken::new(17))));
+        assert_eq!(part(36..69).read(nonce), Some((b'-', None)));
+        assert_eq!(part(0..35).read(&nonce.replace('0', "1")), None);
+        assert_eq!(part(0..32).read(nonce), None);
+        assert_eq!(part(60..90).read(nonce), None);
+    }
+}
