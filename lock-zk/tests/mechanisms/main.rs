@@ -20,6 +20,7 @@ mod leave;
 mod left;
 mod load;
 mod lost;
+mod panics;
 mod parts;
 mod patience;
 mod permits;
