@@ -33,6 +33,9 @@ async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
 /// silent to this client, and its lease ends first.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired, LossReason::Expired];
 
+/// The tries to open a session that are waited for: none, as the crate is not asked where no server is.
+const TOLD_WHILE_OPENED: usize = 0;
+
 /// The phases in which a client that lacks the right to the prefix learns that: its session's own node is there.
 const DENIED_AT: &[Phase] = &[Phase::Connect];
 
