@@ -10,7 +10,7 @@ use std::pin::pin;
 use tracing::field::{Empty, display};
 use tracing::{Span, Value, debug_span};
 
-use crate::driver::{Attempt, Renewed};
+use crate::driver::{Attempt, Renewed, log};
 use crate::error::Error;
 
 /// A span that ends with an outcome: `cancelled` if it is dropped before it has one.
@@ -123,7 +123,7 @@ impl Operation {
     /// Ends with the kind of this error; the error itself is an event in the span.
     pub(crate) fn fails(&mut self, error: &Error) {
         self.ends(display(error.kind()));
-        heard(|| tracing::debug!(parent: &self.span, %error, "failed"));
+        log(|| tracing::debug!(parent: &self.span, %error, "failed"));
     }
 }
 

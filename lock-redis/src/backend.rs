@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::driver::{
     Attempt, Backend, Cancelled, Doubts, Left, NoticeSource, Notices, Operator, Released, Renewal, Renewed,
-    SeveralOutcome,
+    SeveralOutcome, supervised,
 };
 use lock_core::{Error, GrantId, Guarantees};
 
@@ -67,8 +67,8 @@ impl RedisBackend {
         let waits = Waits::new(&acquisitions, &links, &keys, &queues, &foreign);
         let inspector = Inspector::new(&links, &keys, &identity, &queues);
         let records = Records::new(&links, &keys, confirmation);
-        let heartbeats = Heartbeats::new(&links, &queues, &push, identity, foreign);
-        tokio::spawn(heartbeats.run());
+        let heartbeats = Arc::new(Heartbeats::new(&links, &queues, &push, identity, foreign));
+        tokio::spawn(supervised("heartbeats", move || heartbeats.clone().run()));
         Ok(Self {
             links,
             push,

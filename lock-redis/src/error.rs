@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{RedisError, ServerErrorKind};
 
@@ -195,7 +196,7 @@ fn is_of_tls(_: &RedisError) -> bool {
 /// A reply to another request, by which the connection is known to have lost count. Told in the log as well: where the
 /// request is sent again, nobody sees the error.
 pub(crate) fn of_another(phase: Phase, server: &str) -> Error {
-    tracing::error!(server, %phase, "a reply belongs to another request; the connection is given up");
+    log(|| tracing::error!(server, %phase, "a reply belongs to another request; the connection is given up"));
     let what = "the reply belongs to another request; the connection was given up";
     Error::indeterminate(phase, what).with_backend(crate::guarantees::NAME).with_server(server)
 }

@@ -73,6 +73,7 @@ mod ignored;
 mod isolated_client;
 mod links;
 mod meter;
+mod mistaken_subscriber;
 mod panics;
 #[doc(hidden)]
 pub mod processes;
@@ -89,6 +90,7 @@ pub use harness::{
     Admin, DisposableServer, DisposableServers, Foreign, GroundTruth, Harness, Linked, ServerFault, Sessions,
 };
 pub use lock_testkit_proxy as proxy;
+pub use mistaken_subscriber::MistakenSubscriber;
 pub use proxy::SeededRng;
 pub use run::{Outcome, REQUIRE_VARIABLE, main, run_case};
 pub use time::{SCALE_VARIABLE, ms};

@@ -44,9 +44,14 @@ impl SpanRecord {
 /// first time by the thread that meets it, and remembers for all threads that nobody listens.
 static LISTENER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
 
+/// Keeps `tracing` from judging a span or event by the thread that meets it first.
+pub(crate) fn have_no_thread_decide() {
+    LazyLock::force(&LISTENER);
+}
+
 impl Trace {
     pub(crate) fn new() -> Self {
-        LazyLock::force(&LISTENER);
+        have_no_thread_decide();
         let book = Book::default();
         Self { dispatch: Dispatch::new(Registry::default().with(book.clone())), book }
     }

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use lock_core::driver::wait;
+use lock_core::driver::{log, wait};
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::{Failure, Fate, Refusal};
@@ -126,7 +126,7 @@ where
     loop {
         match step().await {
             Err(error) if error.is(Fate::Unknown) => {
-                tracing::debug!(?error, "no answer; asking again");
+                log(|| tracing::debug!(?error, "no answer; asking again"));
                 // The iterator is endless; the longest pause is its own last value.
                 tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }

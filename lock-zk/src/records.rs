@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Record, RecordWrite, wait};
+use lock_core::driver::{Attempt, Record, RecordWrite, log, wait};
 use lock_core::{Error, ErrorKind, FencingToken, LockName, Phase};
 use tokio::time::{Instant, timeout_at};
 
@@ -145,7 +145,7 @@ impl Records {
             tokio::select! {
                 () = session.ended() => {}
                 swept = sweep(&*session.connection, &directory, &made) => if let Err(failure) = swept {
-                    tracing::debug!(?failure, "records that have ended could not be looked for");
+                    log(|| tracing::debug!(?failure, "records that have ended could not be looked for"));
                 }
             }
         });

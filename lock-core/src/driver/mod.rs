@@ -24,6 +24,9 @@
 //! - Texts of users (labels, reasons) have at most 1 KiB.
 //! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
 //!   way, `cancel` is called in the same manner.
+//!
+//! A backend keeps tasks of its own alive: [`supervised`] starts one again that has panicked, and [`log`] keeps the panics of a
+//! subscriber from it.
 
 mod adopt;
 mod attempt;
@@ -35,6 +38,7 @@ mod inspection;
 mod notices;
 mod record;
 mod several;
+mod tasks;
 pub mod wait;
 
 pub use adopt::AdoptBackend;
@@ -48,3 +52,4 @@ pub use inspection::{Holder, Inspection, Waiter};
 pub use notices::{NoticeSource, Notices};
 pub use record::{Record, RecordBackend, RecordWrite};
 pub use several::SeveralOutcome;
+pub use tasks::{log, supervised};

@@ -21,7 +21,7 @@ use super::state::{Actions, Answer, Event};
 use super::table::LeaseTable;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
-use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed};
+use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed, log};
 use crate::error::{Error, Phase};
 use crate::loss::LossReason;
 use crate::metrics::Meters;
@@ -168,7 +168,7 @@ impl Keeper {
     fn follow(&self, live: &Arc<LiveGrant>, actions: &Actions) {
         if let Some(reason) = &actions.lost {
             // A subscriber that panics keeps nobody from being told.
-            asked(|| tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost"));
+            log(|| tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost"));
             // Counted first: whoever is told finds it counted.
             self.meters.lost(reason);
             live.tell_end();
@@ -368,7 +368,7 @@ fn take(keeper: &Arc<Keeper>, leases: Vec<(Arc<LiveGrant>, Duration)>, sent_at: 
             Some(Renewed::Lost(reason)) => Answer::Lost(reason),
             Some(Renewed::Unknown(error)) => {
                 keeper.meters.renewal_failed();
-                asked(|| tracing::debug!(name = %live.attempt.name, %error, "renewal without an answer"));
+                log(|| tracing::debug!(name = %live.attempt.name, %error, "renewal without an answer"));
                 Answer::Unknown
             }
             None => Answer::Unknown,

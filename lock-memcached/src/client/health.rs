@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lock_core::clock::BootInstant;
+use lock_core::driver::log;
 
 use crate::client::link::{InUse, Link};
 use crate::error::Failure;
@@ -74,11 +75,11 @@ impl ServerHealth {
             return Err(Failure::evicting(EVICTS));
         }
         if evicts {
-            tracing::warn!(%server, evictions = number(&stats, "evictions"), "{EVICTS}");
+            log(|| tracing::warn!(%server, evictions = number(&stats, "evictions"), "{EVICTS}"));
         }
         let (used, limit) = (number(&stats, "bytes"), number(&stats, "limit_maxbytes"));
         if limit > 0 && used / limit.div_ceil(100) >= SHORT_OF_MEMORY {
-            tracing::warn!(%server, used, limit, "the server's memory is almost full");
+            log(|| tracing::warn!(%server, used, limit, "the server's memory is almost full"));
         }
         Ok(())
     }

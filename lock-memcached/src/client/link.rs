@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, wait};
+use lock_core::driver::{Attempt, log, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
 
@@ -275,7 +275,7 @@ impl ConnectionPool {
 
     fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
         if self.places.reached(place) {
-            tracing::warn!(server = %address, %place, "the server's name leads to another place");
+            log(|| tracing::warn!(server = %address, %place, "the server's name leads to another place"));
             self.moves += 1;
             self.idle.clear();
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::log;
 use lock_core::{Error, FencingToken, Phase};
 
 use crate::client::cas::OwnItem;
@@ -174,8 +175,9 @@ impl EpochGate {
             if let CommandAnswer::Failed(failure) = connection.run_one(claim).await {
                 return Err(failure);
             }
-            tracing::warn!(server = %self.link.address(), longest_lease = ?self.longest,
-                "the server has no locks of before (it was restarted, flushed, or is new): none is granted for now");
+            let what =
+                "the server has no locks of before (it was restarted, flushed, or is new): none is granted for now";
+            log(|| tracing::warn!(server = %self.link.address(), longest_lease = ?self.longest, "{what}"));
             match self.read(&mut connection).await? {
                 Some(item) => self.open(&mut connection, &item).await,
                 None => Ok(()),

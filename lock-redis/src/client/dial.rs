@@ -68,9 +68,10 @@ impl Commands {
     fn over<D: Future<Output = ()> + Send + 'static>(connection: MultiplexedConnection, driver: D) -> Self {
         let ended = Arc::<Notify>::default();
         let told = ended.clone();
+        let end = EndOfDriver(told);
         let task = tokio::spawn(async move {
             driver.await;
-            told.notify_one();
+            drop(end);
         });
         Self { connection, driver: Arc::new(Driver { task: task.abort_handle(), ended }) }
     }
@@ -83,6 +84,15 @@ impl Commands {
     /// Waits until the connection has ended, which nobody would notice before the next command. For one to wait.
     pub(super) async fn ended(&self) {
         self.driver.ended.notified().await;
+    }
+}
+
+/// The end of a driver, also by a panic, which whoever keeps the connection up is told of.
+struct EndOfDriver(Arc<Notify>);
+
+impl Drop for EndOfDriver {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lock_core::driver::log;
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -91,7 +92,7 @@ async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<
             continue;
         }
         if let Err(error) = look(&opener, &server, &mut present, &batch, &heard).await {
-            tracing::debug!(%server, %error, "changes of shared keys are not heard");
+            log(|| tracing::debug!(%server, %error, "changes of shared keys are not heard"));
             if let Some(Tracker { since, .. }) = present.take() {
                 pace.ended_after(since.elapsed());
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Doubts};
+use lock_core::driver::{Attempt, Doubts, supervised};
 use lock_core::{Error, FencingToken, Phase};
 
 use super::call::Call;
@@ -155,7 +155,9 @@ impl Links {
     /// Keeps both kinds of connections at the master, where it can move.
     pub(crate) fn follow(&self, push: &Arc<Push>) {
         if let Masters::One { link, sentinels: Some(sentinels), .. } = &self.masters {
-            tokio::spawn(sentinel::follow(sentinels.clone(), link.clone(), push.clone()));
+            let (sentinels, link, push) = (sentinels.clone(), link.clone(), push.clone());
+            let follow = move || sentinel::follow(sentinels.clone(), link.clone(), push.clone());
+            tokio::spawn(supervised("sentinels", follow));
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{log, supervised};
 use lock_core::{Error, FencingToken, GrantId, LossReason};
 use redis::aio::PubSub;
 use tokio::sync::Notify;
@@ -52,15 +53,21 @@ impl Push {
     pub(crate) async fn connect(dial: Arc<Dial>, channel: String, tell: Inbox) -> Result<Arc<Self>, Error> {
         let push = Self::unconnected(dial, channel);
         let subscribed = push.subscribe().await?;
-        tokio::spawn(supervise(push.clone(), Some(subscribed), tell));
+        push.keep_up(Some(subscribed), tell);
         Ok(push)
     }
 
     /// Begins to subscribe: for a server that may be down.
     pub(crate) fn begin(dial: Arc<Dial>, channel: String, tell: Inbox) -> Arc<Self> {
         let push = Self::unconnected(dial, channel);
-        tokio::spawn(supervise(push.clone(), None, tell));
+        push.keep_up(None, tell);
         push
+    }
+
+    /// Starts the task that replaces every connection which breaks, from this one on.
+    fn keep_up(self: &Arc<Self>, mut first: Option<PubSub>, tell: Inbox) {
+        let push = self.clone();
+        tokio::spawn(supervised("subscription", move || supervise(push.clone(), first.take(), tell.clone())));
     }
 
     fn unconnected(dial: Arc<Dial>, channel: String) -> Arc<Self> {
@@ -107,17 +114,24 @@ impl Push {
         Ok(connection)
     }
 
+    fn listens_nowhere(&self) {
+        *self.listens_to.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn hear(&self) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = SystemClock.now();
     }
 }
 
 /// The receiver of messages; runs on the task that reads the connection, and does not block.
-pub(crate) type Inbox = Box<dyn Fn(Message) + Send + Sync>;
+pub(crate) type Inbox = Arc<dyn Fn(Message) + Send + Sync>;
 
 async fn supervise(push: Arc<Push>, first: Option<PubSub>, tell: Inbox) {
     let mut pace = Pace::default();
     let mut present = first;
+    if present.is_none() {
+        push.listens_nowhere();
+    }
     loop {
         if let Some(connection) = present.take() {
             let began = SystemClock.now();
@@ -133,7 +147,7 @@ async fn supervise(push: Arc<Push>, first: Option<PubSub>, tell: Inbox) {
                 tell(Message::Reconnected);
                 present = Some(connection);
             }
-            Err(error) => tracing::debug!(server = push.dial.server, %error, "cannot subscribe"),
+            Err(error) => log(|| tracing::debug!(server = push.dial.server, %error, "cannot subscribe")),
         }
     }
 }
@@ -141,7 +155,7 @@ async fn supervise(push: Arc<Push>, first: Option<PubSub>, tell: Inbox) {
 /// Until the connection ends, or is to end.
 async fn listen(push: &Push, connection: PubSub, tell: &Inbox) {
     hear_all(push, connection, tell).await;
-    *push.listens_to.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    push.listens_nowhere();
 }
 
 async fn hear_all(push: &Push, mut connection: PubSub, tell: &Inbox) {
@@ -158,7 +172,9 @@ async fn hear_all(push: &Push, mut connection: PubSub, tell: &Inbox) {
         match parse(message.get_payload_bytes()) {
             Ok(Some(message)) => tell(message),
             Ok(None) => {}
-            Err(what) => tracing::warn!(channel = push.channel, what, "a push that is none of ours was ignored"),
+            Err(what) => {
+                log(|| tracing::warn!(channel = push.channel, what, "a push that is none of ours was ignored"));
+            }
         }
     }
 }

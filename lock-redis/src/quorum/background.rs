@@ -12,8 +12,9 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::supervised;
 use tokio::runtime::{EnterGuard, Handle};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::member::Member;
 
@@ -38,7 +39,9 @@ impl Background {
     /// release.
     pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> Self {
         let (sender, inbox) = mpsc::channel(MOST);
-        tokio::spawn(run(members, owing, inbox));
+        let inbox = Arc::new(Mutex::new(inbox));
+        let finish = move || run(members.clone(), owing.clone(), inbox.clone());
+        tokio::spawn(supervised("quorum", finish));
         Self { inbox: sender, runtime: Handle::current() }
     }
 
@@ -54,7 +57,11 @@ impl Background {
     }
 }
 
-async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, mut inbox: mpsc::Receiver<BoxFuture<'static, ()>>) {
+type Rest = BoxFuture<'static, ()>;
+
+async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, inbox: Arc<Mutex<mpsc::Receiver<Rest>>>) {
+    // For this task alone; one that takes its place after a panic goes on with it.
+    let mut inbox = inbox.lock().await;
     let mut rest = FuturesUnordered::new();
     let mut look_at = SystemClock.now().plus(LOOK_EVERY);
     loop {

@@ -9,7 +9,7 @@ use crate::client::push::{Inbox, Message};
 
 /// Hands each push to whom it concerns.
 pub(crate) fn inbox(queues: Arc<WaitQueues>, losses: Arc<NoticeSource>) -> Inbox {
-    Box::new(move |message| match message {
+    Arc::new(move |message| match message {
         Message::Granted(granted) => queues.granted(granted, None),
         Message::AskAfter { lock, pause } => queues.ask_after(&lock, pause),
         Message::Reconnected => queues.ask_all(),

@@ -25,6 +25,7 @@ mod links;
 mod names;
 mod outage;
 mod owners;
+mod panics;
 mod permits;
 mod pushes;
 mod readers;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::{Error, Phase, driver::wait};
+use lock_core::driver::{log, supervised, wait};
+use lock_core::{Error, Phase};
 use tokio::sync::watch;
 
 use super::{OnSessionEnd, Session, SessionState, SessionStatus, Sessions};
@@ -63,7 +64,8 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
     };
     let (status, status_seen) = watch::channel(status);
     let (alive, alive_seen) = watch::channel(());
-    tokio::spawn(SessionTask { options, on_end, current, status, alive: alive_seen }.run(first));
+    let (task, mut first) = (Arc::new(SessionTask { options, on_end, current, status }), Some(first));
+    tokio::spawn(supervised("session", move || task.clone().run(first.take(), alive_seen.clone())));
     Ok(Sessions { current: current_seen, status: status_seen, alive })
 }
 
@@ -96,31 +98,41 @@ struct SessionTask {
     on_end: OnSessionEnd,
     current: watch::Sender<Option<Arc<Session>>>,
     status: watch::Sender<SessionStatus>,
-    alive: watch::Receiver<()>,
 }
 
 type Heartbeat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Failure>)> + Send>>;
 
 impl SessionTask {
-    async fn run(mut self, first: Arc<Session>) {
-        let mut session = first;
+    /// Keeps the first session, and those that follow, until `alive` says that the client is gone.
+    async fn run(self: Arc<Self>, first: Option<Arc<Session>>, mut alive: watch::Receiver<()>) {
+        let mut present = first;
+        if present.is_none() {
+            self.give_up_former();
+        }
         loop {
-            let goes_on = self.keep(&session).await.is_continue();
+            let session = match present.take() {
+                Some(session) => session,
+                None => match self.reconnect(&mut alive).await {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
+            let goes_on = self.keep(&session, &mut alive).await.is_continue();
             self.end(&session);
             if !goes_on {
                 until_closed(&*session.connection).await;
                 break;
             }
-            drop(session);
-            let Some(next) = self.reconnect().await else { break };
-            tracing::info!(session = next.connection.id(), "new session");
-            self.tell(SessionState::Connected);
-            self.answered_until(SystemClock.now());
-            self.status.send_modify(|status| status.refusal = None);
-            self.current.send_replace(Some(next.clone()));
-            session = next;
         }
         self.status.send_modify(|status| status.closed = true);
+    }
+
+    /// Gives up the session of a run that has panicked: nobody knows what it was about to do.
+    fn give_up_former(&self) {
+        let former = self.current.borrow().clone();
+        if let Some(session) = former {
+            self.end(&session);
+        }
     }
 
     /// The session is over: everybody who has something by it is told.
@@ -135,7 +147,7 @@ impl SessionTask {
     }
 
     /// Keeps a session alive until it is over, or the client is gone.
-    async fn keep(&mut self, session: &Arc<Session>) -> std::ops::ControlFlow<()> {
+    async fn keep(&self, session: &Arc<Session>, alive: &mut watch::Receiver<()>) -> std::ops::ControlFlow<()> {
         let connection = &session.connection;
         let often = (self.options.patience / HEARTBEATS_IN_PATIENCE).max(SHORTEST_HEARTBEAT);
         let every = session.lease().heartbeat_interval().min(often);
@@ -154,13 +166,13 @@ impl SessionTask {
             let wake = if session.is_connected() { next_heartbeat.min(awake) } else { awake };
             tokio::select! {
                 biased;
-                _ = self.alive.changed() => return std::ops::ControlFlow::Break(()),
+                _ = alive.changed() => return std::ops::ControlFlow::Break(()),
                 Some((sent_at, answer)) = heartbeats.next() => match answer {
                     Ok(()) => {
                         session.lease().answered(sent_at, SystemClock.now());
                         self.answered_until(session.answered_until(SystemClock.now()));
                     }
-                    Err(failure) => tracing::debug!(error = %failure.source, "a heartbeat was not answered"),
+                    Err(failure) => log(|| tracing::debug!(error = %failure.source, "a heartbeat was not answered")),
                 },
                 link = connection.link_changed() => match link {
                     LinkState::Connected => {
@@ -171,7 +183,7 @@ impl SessionTask {
                     LinkState::Suspended => {
                         session.suspended.store(true, Ordering::Release);
                         self.tell(SessionState::Suspended);
-                        tracing::info!(session = connection.id(), "session suspended: no server is reached");
+                        log(|| tracing::info!(session = connection.id(), "session suspended: no server is reached"));
                     }
                     LinkState::Ended => break,
                 },
@@ -183,29 +195,39 @@ impl SessionTask {
                 }
             }
         }
-        tracing::warn!(session = connection.id(), "session lost; everything that it held is lost");
+        log(|| tracing::warn!(session = connection.id(), "session lost; everything that it held is lost"));
         std::ops::ControlFlow::Continue(())
     }
 
     /// A new session, however long that takes; `None` if the client is gone.
-    async fn reconnect(&mut self) -> Option<Arc<Session>> {
+    async fn reconnect(&self, alive: &mut watch::Receiver<()>) -> Option<Arc<Session>> {
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             let opened = tokio::select! {
                 biased;
-                _ = self.alive.changed() => return None,
+                _ = alive.changed() => return None,
                 opened = self.options.open() => opened,
             };
             match opened {
-                Ok(session) => return Some(session),
+                Ok(session) => return Some(self.opened(session)),
                 Err(failure) => self.refused(failure),
             }
             tokio::select! {
                 biased;
-                _ = self.alive.changed() => return None,
+                _ = alive.changed() => return None,
                 () = tokio::time::sleep(pause) => {}
             }
         }
         None
+    }
+
+    /// There is a new session: told to whoever waits for one.
+    fn opened(&self, session: Arc<Session>) -> Arc<Session> {
+        log(|| tracing::info!(session = session.connection.id(), "new session"));
+        self.tell(SessionState::Connected);
+        self.answered_until(SystemClock.now());
+        self.status.send_modify(|status| status.refusal = None);
+        self.current.send_replace(Some(session.clone()));
+        session
     }
 
     fn tell(&self, state: SessionState) {
@@ -220,9 +242,9 @@ impl SessionTask {
     fn refused(&self, failure: Failure) {
         let known = self.status.borrow().refusal.as_ref().is_some_and(|refusal| refusal.fate == failure.fate);
         if known {
-            tracing::debug!(error = %failure.source, "no new session yet");
+            log(|| tracing::debug!(error = %failure.source, "no new session yet"));
         } else {
-            tracing::warn!(error = %failure.source, "no new session yet; trying again until there is one");
+            log(|| tracing::warn!(error = %failure.source, "no new session yet; trying again until there is one"));
         }
         self.status.send_modify(|status| status.refusal = Some(failure.into()));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join;
 use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, Grant, log};
 
 use super::contention::{Action, Contention, Event, Member, QueuePosition, Request};
 use super::queue::{LockQueues, QueueEvent, granted};
@@ -59,7 +59,7 @@ impl<'a> QueueEntry<'a> {
             };
             event = match asked {
                 Err(error) if error.is(Fate::Unknown) => {
-                    tracing::debug!(?error, "no answer; asking again");
+                    log(|| tracing::debug!(?error, "no answer; asking again"));
                     // The sequence is endless.
                     tokio::time::sleep(pauses.next().unwrap_or(FIRST_PAUSE)).await;
                     Event::Unanswered

@@ -20,6 +20,7 @@ mod leave;
 mod left;
 mod load;
 mod lost;
+mod panics;
 mod parts;
 mod patience;
 mod permits;
@@ -47,6 +48,9 @@ async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
 
 /// The reasons that holders are told for a session that is gone.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired];
+
+/// The tries to open a session that are waited for, each of which the crate tells of.
+const TOLD_WHILE_OPENED: usize = 3;
 
 /// The phases in which a client that lacks the right to the prefix learns that.
 const DENIED_AT: &[Phase] = &[Phase::Acquire, Phase::Wait];

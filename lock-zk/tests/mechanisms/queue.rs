@@ -81,3 +81,22 @@ async fn a_node_of_the_same_name_from_another_session_is_no_grant() {
     let reason = soon("the holder is told", PROMPTLY, held.lost()).await;
     assert_eq!(reason, LossReason::Taken);
 }
+
+/// More than 1 MiB of names, which is what servers take of a request (`jute.maxbuffer`): what they answer may be longer.
+#[tokio::test]
+async fn a_queue_whose_listing_is_longer_than_a_request_may_be_is_listed() {
+    const NODES: u32 = 19_000;
+    let Some(server) = server().await else { return };
+    let (locks, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let directory = "/lock/mutex/full";
+    truth.create_all(directory).await.unwrap();
+    for number in 0..NODES {
+        let path = format!("{directory}/_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-{number:010}");
+        truth.create(&path, b"", NodeKind::Persistent).await.unwrap();
+    }
+    assert!(locks.mutex("full").try_lock().await.unwrap().is_none());
+    let seen = locks.mutex("full").inspect().await.unwrap();
+    assert!(seen.more_waiters > 18_000, "{}", seen.more_waiters);
+    let held = locks.mutex("another").try_lock().await.unwrap().unwrap();
+    held.release().await.unwrap();
+}

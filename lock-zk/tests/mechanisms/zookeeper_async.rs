@@ -10,6 +10,7 @@ mod flood;
 mod input;
 mod load;
 mod lost;
+mod panics;
 mod parts;
 mod permits;
 mod queue;
@@ -31,6 +32,9 @@ async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
 /// The reasons that holders are told for a session that is gone. A server that drops every request of a dead session looks like one that is
 /// silent to this client, and its lease ends first.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired, LossReason::Expired];
+
+/// The tries to open a session that are waited for: none, as the crate is not asked where no server is.
+const TOLD_WHILE_OPENED: usize = 0;
 
 /// The phases in which a client that lacks the right to the prefix learns that: its session's own node is there.
 const DENIED_AT: &[Phase] = &[Phase::Connect];

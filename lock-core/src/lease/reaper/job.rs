@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
-use crate::driver::{Attempt, Backend, Cancelled, Left, SemaphoreBackend};
+use crate::driver::{Attempt, Backend, Cancelled, Left, SemaphoreBackend, log};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::LiveGrant;
 use crate::owner::GrantId;
@@ -77,7 +77,7 @@ impl Job {
         let once = caught(phase, self.ask(backend, clock));
         let once = bounded(clock, self.attempt.op_timeout, phase, once);
         self.operation.run(once).await.unwrap_or_else(|error| {
-            asked(|| tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"));
+            log(|| tracing::debug!(name = %self.attempt.name, %error, "clean-up will be tried again"));
             match error.kind() {
                 ErrorKind::Unavailable | ErrorKind::Indeterminate => Progress::Unanswered,
                 _ => Progress::Refused,

@@ -31,7 +31,7 @@ use super::background::{self, Background, Carried};
 use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::asked;
-use crate::driver::{Attempt, Backend, SemaphoreBackend};
+use crate::driver::{Attempt, Backend, SemaphoreBackend, log};
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -222,7 +222,8 @@ impl Jobs {
         queue.discarded += 1;
         queue.remains_until = queue.remains_until.max(Some(job.until));
         drop(queue);
-        tracing::debug!(name = %job.attempt.name, grant = %job.attempt.id, "too many clean-ups: left to the server");
+        let Job { attempt, .. } = &job;
+        log(|| tracing::debug!(name = %attempt.name, grant = %attempt.id, "too many clean-ups: left to the server"));
         job.give_up(&*self.backend);
     }
 
@@ -270,7 +271,8 @@ impl Jobs {
             }
             return;
         }
-        tracing::warn!(name = %job.attempt.name, grant = %job.attempt.id, "clean-up given up: the lease is over");
+        let Job { attempt, .. } = &job;
+        log(|| tracing::warn!(name = %attempt.name, grant = %attempt.id, "clean-up given up: the lease is over"));
         job.give_up(&*self.backend);
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Doubts;
+use lock_core::driver::{Doubts, log, supervised};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
@@ -99,15 +99,21 @@ impl Link {
     pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
         let link = Self::unconnected(dial, Arc::default());
         let first = link.dial_once().await?;
-        tokio::spawn(supervise(link.clone(), Some(first)));
+        link.keep_up(Some(first));
         Ok(link)
     }
 
     /// Begins to connect, as one of several links with common predecessors: for a server that may be down.
     pub(crate) fn begin(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
         let link = Self::unconnected(dial, predecessors);
-        tokio::spawn(supervise(link.clone(), None));
+        link.keep_up(None);
         link
+    }
+
+    /// Starts the task that replaces every connection which breaks, from this one on.
+    fn keep_up(self: &Arc<Self>, mut first: Option<PresentConnection>) {
+        let link = self.clone();
+        tokio::spawn(supervised("link", move || supervise(link.clone(), first.take())));
     }
 
     fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
@@ -166,6 +172,11 @@ impl Link {
     /// Whether there is a connection now.
     pub(crate) fn is_up(&self) -> bool {
         self.presence.read().unwrap_or_else(PoisonError::into_inner).live.is_some()
+    }
+
+    /// Whether there has been no connection yet.
+    fn has_had_none(&self) -> bool {
+        self.presence.read().unwrap_or_else(PoisonError::into_inner).newest == 0
     }
 
     /// The reason why there is no connection now, if there is none.
@@ -288,7 +299,7 @@ impl Link {
     }
 
     /// Attempts to connect once.
-    async fn dial_once(&self) -> Result<Predecessor, Error> {
+    async fn dial_once(self: &Arc<Self>) -> Result<PresentConnection, Error> {
         let (server, mut commands) = self.dial.commands().await?;
         let sent_at = SystemClock.now();
         let identity = self.dial.in_time(self.predecessors.kill_all(&server, &mut commands.connection)).await?;
@@ -298,13 +309,15 @@ impl Link {
         let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
         let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(on_their_way(now.since(sent_at)))));
         let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading, turns };
+        let identity = Some(Predecessor::new(generation, server, identity));
+        let connection = PresentConnection { link: self.clone(), identity };
         {
             let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
             presence.newest = generation;
             presence.live = Some(live);
         }
         self.predecessors.was_made(generation);
-        Ok(Predecessor::new(generation, server, identity))
+        Ok(connection)
     }
 
     fn end(&self) {
@@ -383,8 +396,24 @@ fn on_their_way(round_trip: Duration) -> usize {
     ON_THEIR_WAY.saturating_mul(times.max(1)).min(MOST_ON_THEIR_WAY)
 }
 
+/// The present connection in the hands of the link's task. Dropped, also by a panic of that, it is given up and counts as a predecessor:
+/// what it carried may still be carried out.
+struct PresentConnection {
+    link: Arc<Link>,
+    identity: Option<Predecessor>,
+}
+
+impl Drop for PresentConnection {
+    fn drop(&mut self) {
+        self.link.end();
+        if let Some(identity) = self.identity.take() {
+            self.link.predecessors.add(identity, self.link.op_timeout());
+        }
+    }
+}
+
 /// Replaces every connection that breaks, until the link is closed.
-async fn supervise(link: Arc<Link>, first: Option<Predecessor>) {
+async fn supervise(link: Arc<Link>, first: Option<PresentConnection>) {
     let mut pace = Pace::default();
     let mut present = match first {
         Some(first) => Some(first),
@@ -399,18 +428,15 @@ async fn supervise(link: Arc<Link>, first: Option<Predecessor>) {
                 () = live.commands.ended() => link.distrust(live.generation),
             }
         }
-        link.predecessors.add(connection, link.op_timeout());
+        drop(connection);
         pace.ended_after(SystemClock.now().since(began));
         present = redial(&link, &mut pace).await;
-        if present.is_some() {
-            link.predecessors.changed();
-            tracing::info!(server = link.server(), "reconnected");
-        }
     }
 }
 
 /// Dials until a connection is made; `None` once the link is closed.
-async fn redial(link: &Link, pace: &mut Pace) -> Option<Predecessor> {
+async fn redial(link: &Arc<Link>, pace: &mut Pace) -> Option<PresentConnection> {
+    let is_first = link.has_had_none();
     loop {
         let pause = pace.pause();
         // A hurry from before this pause is over. What closes the link notifies after it has said so.
@@ -430,10 +456,14 @@ async fn redial(link: &Link, pace: &mut Pace) -> Option<Predecessor> {
                     // Closed while it was made.
                     link.end();
                 }
+                if !is_first {
+                    link.predecessors.changed();
+                    log(|| tracing::info!(server = link.server(), "reconnected"));
+                }
                 return Some(next);
             }
             Err(error) => {
-                tracing::debug!(server = link.server(), %error, "cannot connect");
+                log(|| tracing::debug!(server = link.server(), %error, "cannot connect"));
                 *link.last_error() = Some(error);
             }
         }

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{log, supervised};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{FromRedisValue, RedisResult, Value};
 use tokio::sync::Notify;
@@ -159,7 +160,8 @@ fn elected(votes: &[Vote]) -> Option<Address> {
 pub(in crate::client) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>, push: Arc<Push>) {
     let mut watchers = JoinSet::new();
     for i in 0..sentinels.each.len() {
-        watchers.spawn(watch(sentinels.clone(), i));
+        let sentinels = sentinels.clone();
+        watchers.spawn(supervised("sentinel", move || watch(sentinels.clone(), i)));
     }
     let mut doubts = link.doubts();
     while !link.is_closed() {
@@ -174,7 +176,7 @@ pub(in crate::client) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>
         };
         let Ok(master) = sentinels.find().await else { continue };
         if live.server != master {
-            tracing::warn!(from = %live.server, to = %master, "another server is master now");
+            log(|| tracing::warn!(from = %live.server, to = %master, "another server is master now"));
             link.distrust(live.generation);
         }
         if push.listens_to().is_some_and(|server| server != master) {

@@ -165,7 +165,7 @@ impl Drop for Waits {
 /// Takes one server's news for this client's waiters.
 pub(super) fn inbox(queues: &Arc<Queues>, server: usize) -> Inbox {
     let queues = Arc::downgrade(queues);
-    Box::new(move |message| {
+    Arc::new(move |message| {
         if let (Message::AskAfter { lock, pause }, Some(queues)) = (message, queues.upgrade()) {
             queues.told(&lock, server, pause);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::log;
 use lock_core::{Error, GrantId, Phase};
 
 use self::echo::Echo;
@@ -68,7 +69,7 @@ impl Heartbeats {
         // Asked for in nobody's name, so that a next holder of this client is told by push too.
         let args = [nonce.as_bytes(), b"", self.identity.channels.as_bytes(), keys.shared_arg()];
         if let Err(error) = self.links.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
-            tracing::debug!(%error, "an unwanted grant could not be released");
+            log(|| tracing::debug!(%error, "an unwanted grant could not be released"));
         }
     }
 
@@ -158,7 +159,9 @@ impl Heartbeats {
     }
 
     /// Asks for all locks on which this client waits, until its links are closed.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self: Arc<Self>) {
+        // What an earlier run had in hand is asked for again.
+        self.queues.ask_all();
         let mut heartbeats = FuturesUnordered::new();
         let mut returns = FuturesUnordered::new();
         let mut doubts = self.links.doubts();
@@ -167,7 +170,7 @@ impl Heartbeats {
             let (due, next) = self.queues.due(usize::MAX);
             // One that is being replaced already is left alone.
             if echo.is_missing(SystemClock.now(), self.push.heard_at()) && self.push.is_up() {
-                tracing::info!(server = self.links.server(), "no pushes arrive; subscribing anew");
+                log(|| tracing::info!(server = self.links.server(), "no pushes arrive; subscribing anew"));
                 self.push.distrust();
             }
             for (nonce, keys) in self.queues.unwanted(MOST_RETURNS - returns.len().min(MOST_RETURNS)) {
@@ -227,7 +230,7 @@ impl Heartbeats {
                     self.foreign.look_out(&due.lock, answer.pause);
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a waiter could not ask");
+                    log(|| tracing::debug!(%error, "a waiter could not ask"));
                     self.queues.unanswered(&due, &error);
                 }
             }

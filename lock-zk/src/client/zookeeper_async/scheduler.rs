@@ -202,6 +202,7 @@ struct SchedulerTask {
 
 impl SchedulerTask {
     async fn run(mut self, mut waiting: RequestQueue, mut closing: watch::Receiver<bool>) {
+        let end = EndOfLink(self.shared.links.clone());
         let closed = async {
             if closing.wait_for(|closed| *closed).await.is_err() {
                 // The scheduler was dropped: what it was given goes first.
@@ -218,7 +219,7 @@ impl SchedulerTask {
         self.start(Box::pin(async move { client.close().await.unwrap_or_default() }));
         // A client that hangs never answers; then its tasks stay with it.
         self.settle().await;
-        self.shared.links.end();
+        drop(end);
     }
 
     async fn send(&mut self, waiting: &mut RequestQueue) {
@@ -311,6 +312,15 @@ impl SchedulerTask {
     /// From now on an answer is owed, if anything is under way.
     fn owe(&self) {
         self.owed.send_replace((!self.under_way.is_empty()).then(|| SystemClock.now()));
+    }
+}
+
+/// The end of the task, also by a panic: without it nothing is sent any more, and the session is over.
+struct EndOfLink(Arc<LinkMonitor>);
+
+impl Drop for EndOfLink {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::future;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::log;
 use tokio::runtime::Handle;
 
 use super::{Failure, Fate};
@@ -98,7 +99,7 @@ impl PendingRequests {
         drop(table);
         for PendingRequest { request, .. } in before.into_values() {
             if !request.is_answered() {
-                tracing::warn!("a request has no answer, though a later one has: its answer was lost");
+                log(|| tracing::warn!("a request has no answer, though a later one has: its answer was lost"));
                 request.end(Failure {
                     fate: Fate::Unknown,
                     source: "a later request was answered, this one was not".into(),

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{log, supervised};
 use lock_core::{Error, Phase};
 use redis::{RedisError, ServerErrorKind};
 use tokio::runtime::Handle;
@@ -102,7 +103,8 @@ impl Router {
             server,
             home: Handle::current(),
         });
-        tokio::spawn(refresh::for_ever(router.clone(), memory));
+        let (kept, memory) = (router.clone(), Arc::new(tokio::sync::Mutex::new(memory)));
+        tokio::spawn(supervised("cluster", move || refresh::for_ever(kept.clone(), memory.clone())));
         Ok(router)
     }
 
@@ -386,7 +388,7 @@ impl Router {
             }
             return false;
         }
-        tracing::info!(server = self.server, "the cluster's slots are served by other nodes now");
+        log(|| tracing::info!(server = self.server, "the cluster's slots are served by other nodes now"));
         locked(&self.asked).retain(|(slot, address), _| map.owner(*slot) != Some(address));
         self.nodes.replace(map);
         self.nodes.map().masters().for_each(|master| drop(self.link(master)));

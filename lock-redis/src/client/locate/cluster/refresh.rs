@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::{Error, ErrorKind, Phase, driver::wait};
 use redis::RedisResult;
+use tokio::sync::Mutex;
 
 use super::Router;
 use super::map::{Map, View};
@@ -58,7 +59,7 @@ pub(super) async fn first(opener: &Opener, seeds: &[Address], server: &str) -> R
 }
 
 /// The task. While the map does not change, nodes are asked less and less often, whoever wants a new one.
-pub(super) async fn for_ever(router: Arc<Router>, mut memory: Memory) {
+pub(super) async fn for_ever(router: Arc<Router>, memory: Arc<Mutex<Memory>>) {
     let pauses = || wait::pauses(FIRST_PAUSE, LONGEST_PAUSE);
     let mut pause = pauses();
     loop {
@@ -69,7 +70,7 @@ pub(super) async fn for_ever(router: Arc<Router>, mut memory: Memory) {
         }
         let asking = chosen(&router, wanted).into_iter().map(async |(node, commands)| view(commands, &node).await);
         let (views, _) = gather(asking, PATIENCE).await;
-        let map = memory.map(&views, SystemClock.now());
+        let map = memory.lock().await.map(&views, SystemClock.now());
         let changed = !map.serves_nothing() && !router.is_closed() && router.adopt(map);
         if changed || !wanted {
             pause = pauses();

@@ -1,0 +1,80 @@
+//! The background tasks of a backend, which outlive a panic.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+/// The pause between a panic of a task and its next start.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Runs a background task until it returns, and starts it again after each panic and a short pause. For the tasks by which a client
+/// lives: one that ended by a panic would leave it as a client that does its work, and never do it again.
+///
+/// `start` makes the task anew. What it has in hand is dropped by the panic, so that whatever must not be lost by that either
+/// stands elsewhere or is seen to when it is dropped.
+///
+/// # Cancel safety
+/// Dropping it drops the task.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use lock_core::driver::supervised;
+///
+/// let mut starts = 0;
+/// let heartbeats = supervised("heartbeats", move || {
+///     starts += 1;
+///     async move { assert_eq!(starts, 2, "a mistake") }
+/// });
+/// tokio::spawn(heartbeats).await.unwrap();
+/// # }
+/// ```
+pub async fn supervised<F>(name: &'static str, mut start: impl FnMut() -> F + Send)
+where
+    F: Future<Output = ()> + Send,
+{
+    while AssertUnwindSafe(async { start().await }).catch_unwind().await.is_err() {
+        log(|| tracing::error!(task = name, "a background task panicked; it is started again"));
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Tells `tracing` of something in the background, or while something is dropped. A subscriber that panics has not heard it, and costs nobody
+/// a lock.
+///
+/// # Examples
+/// ```
+/// lock_core::driver::log(|| tracing::info!("reconnected"));
+/// ```
+pub fn log(event: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(event));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_is_started_again_after_each_panic_until_it_returns() {
+        let starts = Arc::<AtomicU32>::default();
+        let counted = starts.clone();
+        supervised("a test's", move || {
+            // A panic at its start, and one when it is polled.
+            let start = counted.fetch_add(1, Ordering::SeqCst);
+            assert_ne!(start, 0, "planted by the test");
+            async move { assert_ne!(start, 1, "planted by the test") }
+        })
+        .await;
+        assert_eq!(starts.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_panic_while_something_is_told_is_kept_from_the_task() {
+        log(|| panic!("planted by the test"));
+    }
+}

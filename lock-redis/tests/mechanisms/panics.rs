@@ -1,0 +1,104 @@
+//! Panics in the tasks that keep the connections, which go on all the same: of a subscriber of `tracing` that they tell, and of their
+//! own.
+//!
+//! Tests of one thread each: the subscriber of a thread hears what is told there.
+
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use lock_redis::network::{Network, Stream};
+use lock_redis::{RedisConfig, RedisLocks};
+use lock_testkit::MistakenSubscriber;
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use tokio::net::TcpStream;
+
+use crate::server::{PROMPTLY, Server, configured, eventually, long, obtain, soon};
+
+/// Cuts every connection, and lets none be made until the subscriber has panicked so often.
+async fn cut(link: &Proxy, mistaken: &MistakenSubscriber, panics: usize) {
+    let refused = link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+    let reset = link.inject(LinkFault::new(Toxic::Reset, Direction::Both));
+    eventually("the subscriber panics", PROMPTLY, async || mistaken.panics() >= panics).await;
+    reset.heal().unwrap();
+    refused.heal().unwrap();
+}
+
+async fn far() -> Option<(Server, Proxy, RedisLocks)> {
+    let server = Server::start().await?;
+    let link = Proxy::to(server.address(), Protocol::Resp).unwrap();
+    let locks = configured(RedisConfig::new(format!("redis://{}", link.address()))).await.unwrap();
+    Some((server, link, locks))
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_each_try_to_connect_keeps_no_link_down() {
+    let Some((server, link, locks)) = far().await else { return };
+    let mistaken = MistakenSubscriber::at("lock_redis::client::link");
+    cut(&link, &mistaken, 2).await;
+    obtain(&locks, "panics/link", PROMPTLY).await.release().await.unwrap();
+    server.is_as_new(&locks, "panics/link").await;
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_each_try_to_subscribe_keeps_no_subscription_down() {
+    let Some((server, link, locks)) = far().await else { return };
+    let mistaken = MistakenSubscriber::at("lock_redis::client::push");
+    cut(&link, &mistaken, 2).await;
+    eventually("there is a subscription again", PROMPTLY, async || {
+        let told = server.say("CLIENT LIST TYPE pubsub").await;
+        told.as_text().is_some_and(|told| told.contains("sub=1"))
+    })
+    .await;
+    obtain(&locks, "panics/push", PROMPTLY).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_an_unanswered_heartbeat_ends_no_heartbeats() {
+    let Some((server, link, locks)) = far().await else { return };
+    let held = server.client().await.mutex("panics/beats").with_lease(long()).lock().await.unwrap();
+    let lock = locks.mutex("panics/beats");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    server.until_queued("panics/beats", 1).await;
+    let mistaken = MistakenSubscriber::at("lock_redis::wait");
+    cut(&link, &mistaken, 1).await;
+    held.release().await.unwrap();
+    soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The system's network, which panics at so many connections from now on.
+#[derive(Debug, Default)]
+struct MistakenNetwork(AtomicUsize);
+
+#[async_trait]
+impl Network for MistakenNetwork {
+    async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>> {
+        if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            resume_unwind(Box::new("a mistake in the network, planted by the test"));
+        }
+        Ok(Box::new(TcpStream::connect((host, port)).await?))
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_tasks_that_connect_costs_their_connections_at_most() {
+    let Some(server) = Server::start().await else { return };
+    let network = Arc::<MistakenNetwork>::default();
+    let config = RedisConfig::new(server.url()).with_network(network.clone());
+    let locks = configured(config).await.unwrap();
+    let held = server.client().await.mutex("panics").with_lease(long()).lock().await.unwrap();
+    let lock = locks.mutex("panics");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    server.until_queued("panics", 1).await;
+    // Two for each of the two connections, or more for one of them.
+    network.0.store(4, Ordering::SeqCst);
+    for kind in ["normal", "pubsub"] {
+        assert!(server.say(&format!("CLIENT KILL TYPE {kind}")).await.as_int() > Some(0));
+    }
+    eventually("it has panicked", PROMPTLY, async || network.0.load(Ordering::SeqCst) == 0).await;
+    held.release().await.unwrap();
+    soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+    server.is_as_new(&locks, "panics").await;
+}
