@@ -171,7 +171,7 @@ impl Connection {
                     Some(bytes) => block(reader, bytes).await?,
                     None => Vec::new(),
                 };
-                if !reply.is_to(mark) {
+                if !reply.is_to(command, mark) {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
                 answered.get_or_insert_with(|| SystemClock.now());
