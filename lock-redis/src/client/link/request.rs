@@ -374,7 +374,7 @@ mod tests {
         let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(10)).unwrap();
         let address = Address::Tcp { host, port: port.parse().unwrap() };
         let link = Link::connect(Arc::new(Dial::to(Arc::new(opener), address))).await.unwrap();
-        let calls = [Call::of(&["a"]).with(&["b"])];
+        let calls = [Call::of(["a"]).with(["b"])];
         let outcomes = link.run_each(&RELEASE_SHORT, &calls, Phase::Renew, SystemClock.now()).await;
         let failed = outcomes.into_iter().next().unwrap().unwrap_err();
         assert_eq!((failed.fate, failed.error.what()), (RequestFate::Refused, NO_TIME), "{}", failed.error);
