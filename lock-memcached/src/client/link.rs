@@ -107,10 +107,15 @@ impl Link {
 
     /// Sends commands in one write, over one connection, and answers each, in order.
     pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
+        self.run_by(commands, self.deadline()).await
+    }
+
+    /// [`run`](Link::run), by this instant.
+    pub(super) async fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
-        match self.connection(self.deadline()).await {
+        match self.connection(until).await {
             Ok(mut connection) => connection.run(commands).await,
             Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
         }
@@ -296,7 +301,22 @@ impl<'a> InUse<'a> {
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         match &mut self.pipe {
-            Some(pipe) => pipe.exchange(commands, self.until).await,
+            Some(pipe) => pipe.exchange(commands, self.until, self.until).await,
+            None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
+        }
+    }
+
+    /// [`run`](InUse::run), for callers some of which have less time than others: all is written by the first of these instants, and
+    /// answered by the second.
+    pub(super) async fn run_together(
+        &mut self,
+        commands: Vec<Command>,
+        write_by: BootInstant,
+        until: BootInstant,
+    ) -> Vec<CommandAnswer> {
+        self.right.lasts(until);
+        match &mut self.pipe {
+            Some(pipe) => pipe.exchange(commands, write_by, until).await,
             None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
         }
     }

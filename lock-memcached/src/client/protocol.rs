@@ -120,6 +120,16 @@ impl Command {
         }
     }
 
+    /// The bytes that it has in the server's words, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let text = match self {
+            Self::Note { text, .. } => text.len(),
+            Self::Store { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        self.key().len() + text + 64
+    }
+
     /// Whether something may be changed at the server although no answer comes.
     pub(super) fn changes(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Look { .. })

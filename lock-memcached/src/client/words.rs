@@ -27,7 +27,7 @@ const LONGEST_VALUE: usize = 64 << 20;
 /// If the server knows no such key. Then nothing is appended.
 pub(crate) fn write(command: &Command, mark: u64, to: &mut Vec<u8>) -> Result<(), Error> {
     let key = command.key().as_bytes();
-    if key.is_empty() || key.len() > LONGEST_KEY || key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
+    if !is_key(key) {
         return Err(Error::Usage("a key is 1 to 250 bytes without blanks and control characters"));
     }
     let mut line = Line(to);
@@ -68,6 +68,11 @@ pub(crate) fn write(command: &Command, mark: u64, to: &mut Vec<u8>) -> Result<()
         _ => &mut line,
     };
     Ok(())
+}
+
+/// Whether the server knows such a key.
+pub(super) fn is_key(key: &[u8]) -> bool {
+    !key.is_empty() && key.len() <= LONGEST_KEY && !key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
 
 /// A line that is being written.
