@@ -130,7 +130,7 @@ impl Acquirer {
             entry.claiming(key, until);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
         };
-        let (answers, judged) = self.gate.run(keys.iter().map(claim).chain(also), sent_at).await;
+        let (answers, judged) = self.gate.run_together(keys.iter().map(claim).chain(also), sent_at).await;
         let mut answers = answers.into_iter();
         let mut failed = None;
         for (key, answer) in keys.iter().zip(answers.by_ref()) {

@@ -10,6 +10,7 @@ use lock_core::{Error, ErrorKind, GrantId, Guarantees, Phase};
 
 use crate::acquire::Acquirer;
 use crate::adopt::Adopter;
+use crate::client::batches::Batches;
 use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
@@ -55,13 +56,14 @@ impl MemcachedBackend {
         let until = link.deadline();
         link.resolve(until).await?;
         let (keys, longest) = (Arc::new(Keys::new(&config.prefix)), config.bound());
-        let gate = Arc::new(EpochGate::new(config, keys.epoch.clone(), &link));
+        let batches = Batches::new(&link);
+        let gate = Arc::new(EpochGate::new(config, keys.epoch.clone(), &link, &batches));
         // First of all: its look at the server's clock has to go over a connection that was just opened.
         gate.begin(until).await?;
         gate.check_server(until).await?;
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
-        let records = HolderRecords::new(&link, &keys, longest);
-        let pieces = Arc::new(Pieces { link: link.clone(), records: records.clone() });
+        let records = HolderRecords::new(&link, &batches, &keys, longest);
+        let pieces = Arc::new(Pieces { link: link.clone(), batches, records: records.clone() });
         let acquirer = Arc::new(Acquirer {
             link: link.clone(),
             gate: gate.clone(),

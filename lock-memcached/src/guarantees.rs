@@ -5,10 +5,9 @@ use lock_core::{Guarantees, Support};
 /// The name of this backend in errors and metrics.
 pub(crate) const NAME: &str = "memcached";
 
-/// The server changes a record in another step than that in which the lock is looked at, and forgets it when it has no memory for the
-/// new one.
-const IN_FLIGHT: &str = "a write is on its way when the lock passes to a holder of the plain mutex, which stamps no record, or the server \
-                         has no memory for it and forgets the record";
+/// The server changes a record in another step than that in which the lock is looked at.
+const IN_FLIGHT: &str =
+    "a write is on its way when the lock passes to a holder of the plain mutex, which stamps no record";
 
 /// Promises on a server that evicts nothing, to clients that notice its restarts or do not.
 pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
@@ -33,8 +32,7 @@ pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
 pub(crate) fn evicting(mut guarantees: Guarantees) -> Guarantees {
     const EVICTS: &str = "the server, which runs without -M, evicts an item";
     const EVICTS_OR_IN_FLIGHT: &str = "the server, which runs without -M, evicts an item, or a write is on its way when the lock passes to \
-                                       a holder of the plain mutex, which stamps no record, or the server has no memory for it \
-                                       and forgets the record";
+                                       a holder of the plain mutex, which stamps no record";
     let Guarantees { exclusion_across_restart, limit_check, record, adoption, leave, .. } = &mut guarantees;
     let others = [exclusion_across_restart, limit_check, adoption, leave].map(|support| (support, EVICTS));
     for (support, why) in others.into_iter().chain([(record, EVICTS_OR_IN_FLIGHT)]) {

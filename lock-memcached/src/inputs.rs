@@ -124,7 +124,7 @@ fn shared_keys_are_used_as_they_are_or_refused() {
 
 #[test]
 fn lines_of_replies_are_read_or_make_no_sense() {
-    let samples: [&[u8]; 8] = [
+    let samples: [&[u8]; 10] = [
         b"HD c123 O7",
         b"VA 19 c9223372036854775807 t-1 O7 s19",
         b"EN O7",
@@ -133,21 +133,29 @@ fn lines_of_replies_are_read_or_make_no_sense() {
         b"CLIENT_ERROR cannot increment or decrement non-numeric value",
         b"SERVER_ERROR out of memory storing object",
         b"ERROR",
+        b"STORED",
+        b"NOT_STORED",
     ];
     fuzz::bytes("lines of replies", &samples, |line| {
         let Ok(reply) = words::read(line) else { return };
-        let refused = matches!(reply, Reply::Refusal(_));
+        let (refused, stored) = (matches!(reply, Reply::Refusal(_)), matches!(reply, Reply::Stored(_)));
+        let release = Command::Release {
+            key: "a".into(),
+            own: OwnItem { value: NUMBER.parse().unwrap(), seen: CasNumber::of_a_test(1) },
+        };
         let words: Vec<_> = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
         // Whatever is cut off or doubled, an answer is to nothing but what it names.
         let marks: Vec<_> = words.iter().filter_map(|word| word.strip_prefix(b"O")).collect();
         for mark in [0, 7, 77, u64::MAX] {
-            assert!(!reply.is_to(mark) || refused || marks.contains(&mark.to_string().as_bytes()), "{mark}");
+            assert!(!reply.is_to(&release, mark) || refused || marks.contains(&mark.to_string().as_bytes()), "{mark}");
         }
         let long = reply.follows();
         assert!(long.is_none_or(|long| long <= 64 << 20 && words.get(1) == Some(&long.to_string().as_bytes())));
-        let own = OwnItem { value: NUMBER.parse().unwrap(), seen: CasNumber::of_a_test(1) };
-        let key: keys::Key = "a".into();
-        match reply.means(&Command::Release { key, own }, Vec::new(), CasNumber::of_a_test) {
+        if stored {
+            // To nothing but a store.
+            return assert!(!reply.is_to(&release, 7));
+        }
+        match reply.means(&release, Vec::new(), CasNumber::of_a_test) {
             CommandAnswer::Done(_) => assert!([&b"HD"[..], b"VA"].contains(&words[0])),
             CommandAnswer::Missing => assert!([&b"EN"[..], b"NF"].contains(&words[0])),
             CommandAnswer::Other => assert!(refused || [&b"EX"[..], b"NS"].contains(&words[0])),
@@ -185,8 +193,10 @@ fn what_a_reply_says_is_what_it_means() {
         }
         let long = rng.below(300);
         let reply = words::read(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
-        assert!(reply.is_to(mark) && !reply.is_to(mark ^ 1) && reply.follows() == usize::try_from(long).ok());
-        let answer = reply.means(&Command::Read { key: "a".into() }, b"x".to_vec(), CasNumber::of_a_test);
+        let read = Command::Read { key: "a".into() };
+        assert!(reply.is_to(&read, mark) && !reply.is_to(&read, mark ^ 1));
+        assert_eq!(reply.follows(), usize::try_from(long).ok());
+        let answer = reply.means(&read, b"x".to_vec(), CasNumber::of_a_test);
         let found = answer.item().unwrap().unwrap();
         assert_eq!((found.seen.cas, found.left, &*found.value), (cas, left, &b"x"[..]));
     });

@@ -85,8 +85,7 @@ impl Records {
             };
             match connection.run_one(command).await {
                 CommandAnswer::Done(_) => return Ok(RecordWrite::Done(next)),
-                // A server without memory for the new item forgets the one that it has.
-                CommandAnswer::Failed(failure) => return Err(error(failure.partly_done())),
+                CommandAnswer::Failed(failure) => return Err(error(failure)),
                 // Somebody has changed it meanwhile, or it has just ended: it may be this client's own write, of before.
                 _ => {}
             }

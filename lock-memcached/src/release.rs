@@ -88,7 +88,7 @@ impl Releaser {
         let (own, to) = (entry.own(seen), offer.entry.nonce);
         let change = Command::HandOver { key: key.clone(), own, to, seconds };
         let commands = [change, Command::Look { key: key.clone() }].into_iter();
-        let (answers, judged) = self.gate.run(commands, sent_at).await;
+        let (answers, judged) = self.gate.run_together(commands, sent_at).await;
         let mut answers = answers.into_iter();
         let (changed, look) = (answers.next(), answers.next());
         let lasts = look.is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));

@@ -49,6 +49,8 @@ struct ConnectionPool {
     moves: u64,
     /// Connections that there have been.
     opened: u64,
+    /// Those that are in use, or are being opened. A right may have been handed to somebody who has none yet.
+    in_use: usize,
 }
 
 struct IdleConnection {
@@ -105,10 +107,15 @@ impl Link {
 
     /// Sends commands in one write, over one connection, and answers each, in order.
     pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
+        self.run_by(commands, self.deadline()).await
+    }
+
+    /// [`run`](Link::run), by this instant.
+    pub(super) async fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
-        match self.connection(self.deadline()).await {
+        match self.connection(until).await {
             Ok(mut connection) => connection.run(commands).await,
             Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
         }
@@ -186,9 +193,10 @@ impl Link {
 
     /// A connection that is opened for this, whatever others there are, for steps that end by this instant.
     pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        let right = self.right(until).await?;
+        let mut used = InUse::of(self, self.right(until).await?, until);
         let (pipe, moves) = self.open(until).await?;
-        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime: self.runtime(), right })
+        (used.pipe, used.moves) = (Some(pipe), moves);
+        Ok(used)
     }
 
     /// The right to have one connection more in use.
@@ -197,14 +205,14 @@ impl Link {
     }
 
     async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        let right = self.right(until).await?;
-        let runtime = self.runtime();
-        let (idle, moves) = self.pool().take(SystemClock.now(), runtime);
+        let mut used = InUse::of(self, self.right(until).await?, until);
+        let (idle, moves) = self.pool().take(SystemClock.now(), used.runtime);
         let (pipe, moves) = match idle {
             Some(pipe) => (pipe, moves),
             None => self.open(until).await?,
         };
-        Ok(InUse { link: self, pipe: Some(pipe), moves, until, runtime, right })
+        (used.pipe, used.moves) = (Some(pipe), moves);
+        Ok(used)
     }
 
     /// A request that is carried through although nobody waits for it any more, once it has begun.
@@ -283,11 +291,32 @@ impl ConnectionPool {
     }
 }
 
-impl InUse<'_> {
+impl<'a> InUse<'a> {
+    /// The use of a connection that is about to be found.
+    fn of(link: &'a Link, right: Right<'a>, until: BootInstant) -> Self {
+        link.pool().in_use += 1;
+        Self { link, pipe: None, moves: 0, until, runtime: link.runtime(), right }
+    }
+
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
         match &mut self.pipe {
-            Some(pipe) => pipe.exchange(commands, self.until).await,
+            Some(pipe) => pipe.exchange(commands, self.until, self.until).await,
+            None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
+        }
+    }
+
+    /// [`run`](InUse::run), for callers some of which have less time than others: all is written by the first of these instants, and
+    /// answered by the second.
+    pub(super) async fn run_together(
+        &mut self,
+        commands: Vec<Command>,
+        write_by: BootInstant,
+        until: BootInstant,
+    ) -> Vec<CommandAnswer> {
+        self.right.lasts(until);
+        match &mut self.pipe {
+            Some(pipe) => pipe.exchange(commands, write_by, until).await,
             None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
         }
     }
@@ -309,11 +338,14 @@ impl InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        let Some(pipe) = self.pipe.take().filter(Connection::is_in_order) else { return };
-        let Some(runtime) = self.runtime else { return };
+        let pipe = self.pipe.take().filter(Connection::is_in_order);
         let mut pool = self.link.pool();
-        // If it was overdue, others have its right by now. Its own right, if it still has it, goes back after this.
-        if pool.moves == self.moves && pool.idle.len() + self.right.besides() < self.link.most {
+        pool.in_use -= 1;
+        let (Some(pipe), Some(runtime)) = (pipe, self.runtime) else { return };
+        // If it was overdue, others have its right by now: a connection whose time has passed is none of those beside this one. Its own
+        // right, if it still has it, goes back after this.
+        let others = pool.in_use.min(self.right.besides());
+        if pool.moves == self.moves && pool.idle.len() + others < self.link.most {
             pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
         }
     }
@@ -377,6 +409,26 @@ mod tests {
         let (mut accepted, mut received) = (server.accept().await.unwrap().0, Vec::new());
         tokio::io::AsyncReadExt::read_to_end(&mut accepted, &mut received).await.unwrap();
         assert!(received.is_empty(), "{received:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_for_whoever_was_handed_the_right_to_it() {
+        let (_server, place) = socket().await;
+        let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 2, Duration::from_secs(60));
+        let mut used = Vec::new();
+        for _ in 0..2 {
+            used.push(link.for_steps(link.deadline()).await.unwrap());
+        }
+        let mut waiting = [(); 2].map(|()| Box::pin(link.for_steps(link.deadline())));
+        for waits in &mut waiting {
+            assert!(futures_util::FutureExt::now_or_never(waits.as_mut()).is_none());
+        }
+        drop(used);
+        assert_eq!(link.pool().idle.len(), 2, "one was closed before the right that was handed over was used");
+        for waits in waiting {
+            waits.await.unwrap();
+        }
+        assert_eq!(link.pool().opened, 2);
     }
 
     #[tokio::test]

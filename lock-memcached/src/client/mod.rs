@@ -1,5 +1,7 @@
 //! Talking to the server.
 
+mod batch;
+pub(crate) mod batches;
 pub(crate) mod cas;
 pub(crate) mod detach_on_drop;
 pub(crate) mod health;

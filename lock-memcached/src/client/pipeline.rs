@@ -81,16 +81,21 @@ impl Connection {
         self.is_in_order() && unasked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Sends commands in one write, and answers each, in order. Everything is over by `until`.
-    pub(super) async fn exchange(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
+    /// Sends commands in one write, and answers each, in order. Nothing is written after `write_by`, and everything is over by `until`.
+    pub(super) async fn exchange(
+        &mut self,
+        commands: Vec<Command>,
+        write_by: BootInstant,
+        until: BootInstant,
+    ) -> Vec<CommandAnswer> {
         let elsewhere = |command: &Command| command.own().is_some_and(|(_, own)| !self.knows(own.seen));
         if !commands.iter().any(elsewhere) {
-            return self.send(commands, until).await;
+            return self.send(commands, write_by, until).await;
         }
         let asked: Vec<_> = commands.iter().map(elsewhere).collect();
         let reads = commands.iter().zip(&asked).filter(|(_, asked)| **asked);
         let reads = reads.filter_map(|(command, _)| command.own()).map(|(key, _)| Command::Read { key: key.clone() });
-        let mut found = self.send(reads.collect(), until).await.into_iter();
+        let mut found = self.send(reads.collect(), write_by, until).await.into_iter();
         let (mut to_send, mut answers) = (Vec::new(), Vec::new());
         for (command, asked) in commands.into_iter().zip(asked) {
             let verified = if asked { verified(command, found.next()) } else { Ok(command) };
@@ -102,7 +107,7 @@ impl Connection {
                 Err(answer) => answers.push(Some(answer)),
             }
         }
-        let mut sent = self.send(to_send, until).await.into_iter();
+        let mut sent = self.send(to_send, write_by, until).await.into_iter();
         let missing = || CommandAnswer::Failed(Failure::senseless());
         answers.into_iter().map(|answer| answer.or_else(|| sent.next()).unwrap_or_else(missing)).collect()
     }
@@ -113,7 +118,7 @@ impl Connection {
     }
 
     /// Sends commands as they are.
-    async fn send(&mut self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
+    async fn send(&mut self, commands: Vec<Command>, write_by: BootInstant, until: BootInstant) -> Vec<CommandAnswer> {
         if commands.is_empty() {
             return Vec::new();
         }
@@ -122,7 +127,7 @@ impl Connection {
             return commands.iter().map(failed).collect();
         }
         // What is sent may be carried out, whether anybody has the time to be told so or not.
-        if SystemClock.now() >= until {
+        if SystemClock.now() >= write_by {
             return commands.iter().map(|_| CommandAnswer::Failed(Failure::late())).collect();
         }
         let batch = match CommandBatch::of(commands, self.mark) {
@@ -133,7 +138,7 @@ impl Connection {
         // Until all of it is answered: this future may be dropped.
         self.is_broken = true;
         let mut progress = BatchProgress::default();
-        match by(until, self.run(&batch, &mut progress)).await {
+        match by(until, self.run(&batch, write_by, &mut progress)).await {
             Ok(()) => self.is_broken = progress.answers.iter().any(|answer| answer.failure().is_some()),
             Err(error) => {
                 let unanswered = progress.answers.len()..batch.ends.len();
@@ -150,7 +155,12 @@ impl Connection {
     }
 
     /// Writes and reads at the same time: what many commands are answered with fits into no buffer.
-    async fn run(&mut self, batch: &CommandBatch, progress: &mut BatchProgress) -> io::Result<()> {
+    async fn run(
+        &mut self,
+        batch: &CommandBatch,
+        write_by: BootInstant,
+        progress: &mut BatchProgress,
+    ) -> io::Result<()> {
         let Self { reader, writer, number, answered, .. } = self;
         let BatchProgress { written, answers } = progress;
         let asked = SystemClock.now();
@@ -164,14 +174,15 @@ impl Connection {
             Ok(())
         };
         let read = async {
+            let mut text = Vec::new();
             for (mark, command) in (batch.first..).zip(&batch.commands) {
-                let line = line(reader).await?;
-                let reply = words::read(&line)?;
+                line(reader, &mut text).await?;
+                let reply = words::read(&text)?;
                 let value = match reply.follows() {
                     Some(bytes) => block(reader, bytes).await?,
                     None => Vec::new(),
                 };
-                if !reply.is_to(mark) {
+                if !reply.is_to(command, mark) {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
                 answered.get_or_insert_with(|| SystemClock.now());
@@ -179,7 +190,7 @@ impl Connection {
             }
             Ok(())
         };
-        tokio::try_join!(write, read).map(drop)
+        tokio::try_join!(by(write_by, write), read).map(drop)
     }
 
     /// Asks what the server counts, or with `" settings"` how it is set up.
@@ -187,14 +198,14 @@ impl Connection {
         self.is_broken = true;
         let asked = async {
             self.writer.write_all(format!("stats{of}\r\n").as_bytes()).await?;
-            let mut stats = HashMap::new();
+            let (mut stats, mut text) = (HashMap::new(), Vec::new());
             loop {
-                let line = line(&mut self.reader).await?;
-                if line == b"END" {
+                line(&mut self.reader, &mut text).await?;
+                if text == b"END" {
                     return Ok(stats);
                 }
                 let (name, value) =
-                    stat(&line).filter(|_| stats.len() < MOST_STATS).ok_or(io::ErrorKind::InvalidData)?;
+                    stat(&text).filter(|_| stats.len() < MOST_STATS).ok_or(io::ErrorKind::InvalidData)?;
                 stats.insert(name, value);
             }
         };
@@ -230,14 +241,15 @@ fn verified(command: Command, found: Option<CommandAnswer>) -> Result<Command, C
     }
 }
 
-async fn line(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    reader.take(LONGEST_LINE).read_until(b'\n', &mut line).await?;
+/// Reads a line into the place of the former one.
+async fn line(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    reader.take(LONGEST_LINE).read_until(b'\n', line).await?;
     if line.pop() != Some(b'\n') {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     line.pop_if(|last| *last == b'\r');
-    Ok(line)
+    Ok(())
 }
 
 async fn block(reader: &mut BufReader<OwnedReadHalf>, bytes: usize) -> io::Result<Vec<u8>> {

@@ -3,6 +3,8 @@
 //! A key is taken by `ma` (arithmetic) and not by `ms … ME` (add): when memory is short, `ms` deletes the item that it finds
 //! in its place, and since 1.6.27 it takes its CAS number before it takes the key. `ma` does neither. The CAS number that
 //! it is to compare matches nothing, so that an item that is there is never changed, and one that is not is made.
+//!
+//! A record is stored by the older commands `cas` and `add` for the first of these reasons. Their replies have no marks.
 
 use memcache::exp::ReturnCode;
 
@@ -32,8 +34,8 @@ pub(crate) enum Command {
     Keep { key: Key, seconds: u32 },
     /// Stores a text; only for what no lock depends on. [`CommandAnswer::Done`].
     Note { key: Key, text: String, seconds: u32 },
-    /// Stores bytes in the place of an item with this CAS number, or where there is none. [`CommandAnswer::Done`],
-    /// [`CommandAnswer::Other`] or [`CommandAnswer::Missing`].
+    /// Stores bytes in the place of an item with this CAS number, or where there is none. A refusal leaves what is there.
+    /// [`CommandAnswer::Done`], [`CommandAnswer::Other`] or [`CommandAnswer::Missing`].
     Store { key: Key, bytes: Vec<u8>, seen: Option<u64>, seconds: u32 },
     /// Deletes a text. [`CommandAnswer::Done`] or [`CommandAnswer::Missing`].
     Forget { key: Key },
@@ -118,6 +120,16 @@ impl Command {
         }
     }
 
+    /// The bytes that it has in the server's words, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let text = match self {
+            Self::Note { text, .. } => text.len(),
+            Self::Store { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        self.key().len() + text + 64
+    }
+
     /// Whether something may be changed at the server although no answer comes.
     pub(super) fn changes(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Look { .. })
@@ -159,6 +171,8 @@ impl CommandAnswer {
 pub(crate) enum Reply {
     /// An answer; a value of so many bytes follows it.
     Answer { code: ReturnCode, cas: Option<u64>, left: Option<i64>, mark: Option<u64>, value: Option<usize> },
+    /// An answer to [`Command::Store`].
+    Stored(ReturnCode),
     /// The server does not carry the command out.
     Refusal(Failure),
 }
@@ -168,14 +182,15 @@ impl Reply {
     pub(crate) fn follows(&self) -> Option<usize> {
         match self {
             Self::Answer { value, .. } => *value,
-            Self::Refusal(_) => None,
+            Self::Stored(_) | Self::Refusal(_) => None,
         }
     }
 
-    /// Whether this is the reply to what was sent with this mark. A refusal has none.
-    pub(crate) fn is_to(&self, sent: u64) -> bool {
+    /// Whether this may be the reply to a command that was sent with this mark. A refusal has none, nor has the answer to a store.
+    pub(crate) fn is_to(&self, command: &Command, sent: u64) -> bool {
         match self {
             Self::Answer { mark, .. } => *mark == Some(sent),
+            Self::Stored(_) => matches!(command, Command::Store { .. }),
             Self::Refusal(_) => true,
         }
     }
@@ -187,6 +202,7 @@ impl Reply {
             Self::Refusal(failure) if failure.is_non_numeric() => return CommandAnswer::Other,
             Self::Refusal(failure) => return CommandAnswer::Failed(failure),
             Self::Answer { code, cas, left, .. } => (code, cas, left),
+            Self::Stored(code) => (code, None, None),
         };
         let seen = seen(cas.unwrap_or_default());
         let is_read = matches!(command, Command::Read { .. } | Command::Look { .. } | Command::Keep { .. });

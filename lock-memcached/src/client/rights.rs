@@ -115,6 +115,13 @@ impl Drop for Stay<'_> {
 }
 
 impl Right<'_> {
+    /// Keeps it for steps that end by `until`, unless it was overdue and is another's.
+    pub(super) fn lasts(&mut self, until: BootInstant) {
+        if let Some(given) = self.rights.ledger().picks_up(self.given, until) {
+            self.given = given;
+        }
+    }
+
     /// The number of those that others have.
     pub(super) fn besides(&self) -> usize {
         self.rights.ledger().given_besides(self.given)

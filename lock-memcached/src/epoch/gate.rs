@@ -9,6 +9,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, FencingToken, Phase};
 
+use crate::client::batches::Batches;
 use crate::client::cas::OwnItem;
 use crate::client::health::ServerHealth;
 use crate::client::link::{InUse, Link};
@@ -28,6 +29,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The epoch, as this client uses it.
 pub(crate) struct EpochGate {
     link: Arc<Link>,
+    batches: Arc<Batches>,
     mode: RestartPolicy,
     longest: Duration,
     op_timeout: Duration,
@@ -41,9 +43,10 @@ pub(crate) struct EpochGate {
 }
 
 impl EpochGate {
-    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>) -> Self {
+    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Self {
         Self {
             link: link.clone(),
+            batches: batches.clone(),
             mode: config.restart_policy,
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
@@ -62,19 +65,35 @@ impl EpochGate {
         sent_at: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let commands = commands.chain(self.look()).collect();
-        async move {
-            let mut answers = self.link.run(commands).await;
-            let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
-            let judged = match self.judge(look, sent_at) {
-                // The server has begun anew, and may be another one.
-                Ok(GateVerdict::Counts(Some(epoch))) if !self.health.is_known_in(epoch.id()) => {
-                    let fit = Box::pin(self.health.check_in(epoch.id())).await;
-                    fit.map(|()| GateVerdict::Counts(Some(epoch)))
-                }
-                judged => judged,
-            };
-            (answers, judged)
-        }
+        self.judged(self.link.run(commands), sent_at)
+    }
+
+    /// [`run`](EpochGate::run), together with what others ask for at the same moment.
+    pub(crate) fn run_together(
+        &self,
+        commands: impl Iterator<Item = Command>,
+        sent_at: BootInstant,
+    ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
+        let commands = commands.chain(self.look()).collect();
+        self.judged(self.batches.run(commands), sent_at)
+    }
+
+    async fn judged(
+        &self,
+        request: impl Future<Output = Vec<CommandAnswer>> + Send,
+        sent_at: BootInstant,
+    ) -> (Vec<CommandAnswer>, Result<GateVerdict, Failure>) {
+        let mut answers = request.await;
+        let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
+        let judged = match self.judge(look, sent_at) {
+            // The server has begun anew, and may be another one.
+            Ok(GateVerdict::Counts(Some(epoch))) if !self.health.is_known_in(epoch.id()) => {
+                let fit = Box::pin(self.health.check_in(epoch.id())).await;
+                fit.map(|()| GateVerdict::Counts(Some(epoch)))
+            }
+            judged => judged,
+        };
+        (answers, judged)
     }
 
     /// Refuses a server that cannot carry locks, once the epoch was looked at.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lock_core::{Error, Phase};
 
+use crate::client::batches::Batches;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
@@ -25,6 +26,7 @@ pub(crate) struct Removed {
 /// Releases keys of grants.
 pub(crate) struct Pieces {
     pub(crate) link: Arc<Link>,
+    pub(crate) batches: Arc<Batches>,
     pub(crate) records: Arc<HolderRecords>,
 }
 
@@ -54,7 +56,7 @@ impl Pieces {
             }
             let deletion = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
-            let answers = self.link.run(pieces.iter().map(deletion).chain(record.take()).collect()).await;
+            let answers = self.batches.run(pieces.iter().map(deletion).chain(record.take()).collect()).await;
             let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {

@@ -13,6 +13,7 @@ use lock_core::{GrantId, LossReason, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::client::batches::Batches;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
@@ -49,6 +50,7 @@ pub(crate) struct HolderRecord {
 /// The texts beside the locks' items: records of this client's holders, and reasons of forced releases.
 pub(crate) struct HolderRecords {
     link: Arc<Link>,
+    batches: Arc<Batches>,
     keys: Arc<Keys>,
     longest: LongestLease,
     /// The task that writes. It ends with its runtime, or is left with it, and is started again on that of the next grant.
@@ -73,8 +75,9 @@ struct Task {
 }
 
 impl HolderRecords {
-    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
-        Arc::new(Self { link: link.clone(), keys: keys.clone(), longest, writer: Mutex::default() })
+    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
+        let (link, batches, keys) = (link.clone(), batches.clone(), keys.clone());
+        Arc::new(Self { link, batches, keys, longest, writer: Mutex::default() })
     }
 
     /// Has a grant described, if it is one and lasts.
@@ -132,8 +135,8 @@ impl HolderRecords {
     /// Deletes the record of a grant of another client in the background.
     pub(crate) fn forget_number_soon(&self, nonce: Nonce) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (link, forget) = (self.link.clone(), self.forget(nonce));
-            runtime.spawn(async move { link.run_one(forget).await });
+            let (batches, forget) = (self.batches.clone(), self.forget(nonce));
+            runtime.spawn(async move { batches.run(vec![forget]).await });
         }
     }
 

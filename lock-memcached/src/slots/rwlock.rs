@@ -129,11 +129,13 @@ impl RwLocks {
                 }
                 GateVerdict::No(why) => {
                     let released = self.releaser.release_some(attempt, entry, slot.clone(), Phase::Downgrade).await;
-                    if released.is_err() {
+                    if let Err(error) = released {
                         // It is not to be taken for a reader's slot by another call.
                         self.doubt(attempt, entry, &slot);
+                        let what = "it is unknown whether a reader's slot is left";
+                        return Err(attempt.error(ErrorKind::Indeterminate, Phase::Downgrade, what).with_source(error));
                     }
-                    return released.and(Err(why.into_error(Phase::Downgrade)));
+                    return Err(why.into_error(Phase::Downgrade));
                 }
             }
         }

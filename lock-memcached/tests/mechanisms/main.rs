@@ -6,6 +6,7 @@
 #![cfg(test)]
 
 mod adoption;
+mod batches;
 mod claims;
 mod forgets;
 mod lives;

@@ -49,7 +49,7 @@ fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
 }
 
 #[test]
-fn a_record_that_a_full_server_may_have_forgotten_is_not_told_as_unchanged() {
+fn a_record_that_a_full_server_has_no_room_for_stays_as_it_was() {
     about_time(async || {
         let Some(server) = server(MemcachedOptions::new().with_memory(2)).await else { return };
         let locks = open(&server).await;
@@ -58,9 +58,9 @@ fn a_record_that_a_full_server_may_have_forgotten_is_not_told_as_unchanged() {
         held.write(&[7; 300]).await.unwrap();
         fill(&server, 10_000, 700).await;
         let refused = held.write(&[8; 700]).await.unwrap_err();
-        assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Indeterminate, false), "{refused}");
-        // As the server does with an item for whose next value it has no room.
-        assert!(jobs.peek().await.unwrap().is_none(), "the record is still there: fill in more");
+        assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Unavailable, true), "{refused}");
+        let kept = jobs.peek().await.unwrap().expect("the server has forgotten the record");
+        assert_eq!(kept.data, [7; 300]);
         held.release().await.unwrap();
     });
 }

@@ -158,6 +158,20 @@ async fn a_slot_whose_release_was_asked_for_is_no_reader_s_slot() {
     }
 }
 
+/// The epoch is gone when the slot is claimed, and the slot cannot be released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_that_leaves_its_slot_behind_is_not_told_as_definite() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
+    let writer = eventually_writes(&locks).await;
+    assert!(server.client().delete("lock:epoch").await.unwrap());
+    let full = link.inject(refused("md lock:rwlock:a:"));
+    let failed = writer.downgrade().await.unwrap_err();
+    full.applied(ms(15_000)).await.unwrap();
+    assert_eq!(failed.error.kind(), ErrorKind::Indeterminate, "its slot is there: {}", failed.error);
+    assert!(!failed.guard.is_held(), "it may be a reader already");
+}
+
 /// A write lock, once the first quarantine is over.
 async fn eventually_writes(locks: &MemcachedLocks) -> WriteGuard {
     let lock = locks.rwlock("a").with_ttl(LEASE);

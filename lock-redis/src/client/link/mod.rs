@@ -66,7 +66,7 @@ struct Presence {
 }
 
 const CROWDED: &str = "too many requests of this client wait for their turn";
-const NO_TIME: &str = "no time was left to send the request";
+pub(in crate::client) const NO_TIME: &str = "no time was left to send the request";
 
 /// The turn of a request on a connection.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::{Link, Live, SendTurn};
+use super::{Link, Live, NO_TIME, SendTurn};
 use crate::client::call::Call;
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
@@ -188,6 +188,10 @@ impl Link {
                 return calls.iter().map(|_| Err(failed.again(phase))).collect();
             }
         };
+        // What is sent may be carried out, whether anybody has the time to be told so or not.
+        if SystemClock.now() >= until {
+            return calls.iter().map(|_| Err(Failed::no_turn(NO_TIME, phase, self.server()))).collect();
+        }
         let outcomes = self.run_each_on(live, script, calls, until, patience).await;
         outcomes.into_iter().map(|outcome| outcome.map_err(|e| Failed::of(e, phase, self.server()))).collect()
     }
@@ -205,7 +209,7 @@ impl Link {
         let mut outcomes = self.send_each(&mut live, script, calls, Text::Never, time).await;
         let forgotten: Vec<_> =
             (0..outcomes.len()).filter(|i| outcomes[*i].as_ref().is_err_and(error::is_no_script)).collect();
-        if !forgotten.is_empty() {
+        if !forgotten.is_empty() && SystemClock.now() < until {
             let again: Vec<_> = forgotten.iter().map(|i| calls[*i].clone()).collect();
             let answers = self.send_each(&mut live, script, &again, Text::Once, time).await;
             for (i, answer) in forgotten.into_iter().zip(answers) {
@@ -355,4 +359,30 @@ async fn send_all(commands: &mut Commands, pipeline: &redis::Pipeline, count: us
         return Ok(values);
     }
     Err(std::io::Error::other(format!("{} replies to {count} commands", values.len())).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::address::Address;
+    use crate::client::dial::{Dial, Opener};
+    use crate::store::scripts::RELEASE_SHORT;
+    use crate::url::Login;
+
+    #[tokio::test]
+    async fn many_runs_that_have_no_time_left_are_not_sent() {
+        let started = lock_testkit_servers::redis::RedisServer::start_own().await;
+        let Some(server) = lock_testkit::testing::installed(started) else { return };
+        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(10)).unwrap();
+        let address = Address::Tcp { host, port: port.parse().unwrap() };
+        let link = Link::connect(Arc::new(Dial::to(Arc::new(opener), address))).await.unwrap();
+        let calls = [Call::of(["a"]).with(["b"])];
+        let outcomes = link.run_each(&RELEASE_SHORT, &calls, Phase::Renew, SystemClock.now()).await;
+        let failed = outcomes.into_iter().next().unwrap().unwrap_err();
+        assert_eq!((failed.fate, failed.error.what()), (RequestFate::Refused, NO_TIME), "{}", failed.error);
+        link.close();
+    }
 }

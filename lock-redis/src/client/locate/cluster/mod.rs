@@ -29,7 +29,7 @@ use crate::address::Address;
 use crate::client::call::Call;
 use crate::client::dial::{Commands, Dial, Opener};
 use crate::client::link::request::{Failed, Raw, Reply, Request};
-use crate::client::link::{Link, Live, SendTurn};
+use crate::client::link::{Link, Live, NO_TIME, SendTurn};
 use crate::client::predecessors::Predecessors;
 use crate::error::{cause, nowhere};
 use crate::store::scripts::Script;
@@ -267,6 +267,9 @@ impl Router {
                 return calls.iter().map(|_| Err(failed.again(phase))).collect();
             }
         };
+        if SystemClock.now() >= until {
+            return calls.iter().map(|_| Err(Failed::no_turn(NO_TIME, phase, link.server()))).collect();
+        }
         let node = live.server.clone();
         let outcomes = link.run_each_on(live, script, calls, until, patience).await;
         let each = outcomes.into_iter().zip(calls).map(async |(outcome, call)| match outcome {

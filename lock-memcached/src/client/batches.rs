@@ -1,0 +1,392 @@
+//! Requests that go together: those that many tasks on one runtime ask for at the same moment, in one write over one connection.
+//!
+//! A request that is the only one is sent at once, as if there were no batches. The others join the [`Batch`] of their runtime. One
+//! task on that runtime, for as long as there are any, sends what has come together whenever the runtime has come round. A batch waits
+//! for the reply to the one before only where replies come soon, and no longer than that takes: several may be on their way over as many
+//! connections.
+//!
+//! Each request has its own outcome. Whoever goes away, or has no time left, before its batch is taken was never sent. From then on it may
+//! have been sent; its answer is read to its end, whether anybody waits for it or not. A runtime that nobody drives any more holds up
+//! its own requests only.
+
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{Notify, oneshot};
+
+use super::batch::{Batch, Joined, Place};
+use super::link::{InUse, Link};
+use super::protocol::{Command, CommandAnswer};
+use super::words;
+use crate::error::Failure;
+
+/// The most batches of one runtime that are on their way at once.
+const MOST_BATCHES: usize = 8;
+
+/// A reply that comes sooner comes soon. The next batch waits for it, and so is not one of a few requests only.
+const SOON: Duration = Duration::from_millis(2);
+
+/// The most callers that send by themselves: to let so few go together costs more than it saves.
+const MOST_ALONE: usize = 2;
+
+/// The most commands of a request that goes with others.
+const MOST_COMMANDS: usize = 16;
+
+/// The batches of a client, one queue for each runtime on which calls are under way.
+pub(crate) struct Batches {
+    link: Arc<Link>,
+    runtimes: Mutex<Vec<(Id, Arc<RuntimeBatches>)>>,
+}
+
+/// The requests of one runtime.
+#[derive(Debug, Default)]
+struct RuntimeBatches {
+    batch: Mutex<Batch<BatchMember>>,
+    /// The callers whose requests are on their way, or wait to be.
+    callers: AtomicUsize,
+    /// Tells the driver that somebody has come.
+    joined: Notify,
+}
+
+/// A request in a batch.
+#[derive(Debug)]
+struct BatchMember {
+    commands: Vec<Command>,
+    until: BootInstant,
+    told: oneshot::Sender<Told>,
+}
+
+/// The news for a request.
+#[derive(Debug)]
+enum Told {
+    Answers(Vec<CommandAnswer>),
+    /// It was not sent, and goes on by itself.
+    GoOn(Vec<Command>),
+}
+
+/// A caller, for as long as its request takes.
+#[derive(Debug)]
+struct Caller {
+    batches: Arc<RuntimeBatches>,
+    runtime: Handle,
+    /// Whether hardly anybody else on its runtime asks.
+    is_alone: bool,
+}
+
+impl Batches {
+    /// Nothing yet; what is to be sent goes over this link.
+    pub(crate) fn new(link: &Arc<Link>) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), runtimes: Mutex::default() })
+    }
+
+    /// Sends commands over one connection and answers each, in order, as [`Link::run`] does, together with what others on this runtime ask
+    /// for at the same moment.
+    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
+        let until = self.link.deadline();
+        // Counted until the end of this, whichever way it goes.
+        let caller = self.caller();
+        let commands = match &caller {
+            // Not a part of every request's future.
+            Some(caller) if caller.joins(&commands) => match Box::pin(caller.run(&self.link, commands, until)).await {
+                Ok(answers) => return answers,
+                Err(commands) => commands,
+            },
+            _ => commands,
+        };
+        self.link.run_by(commands, until).await
+    }
+
+    /// Counts a caller on the present runtime; `None` if there is none.
+    fn caller(&self) -> Option<Caller> {
+        let runtime = Handle::try_current().ok()?;
+        let batches = self.of(runtime.id());
+        let others = batches.callers.fetch_add(1, Ordering::Relaxed);
+        Some(Caller { batches, runtime, is_alone: others < MOST_ALONE })
+    }
+
+    fn of(&self, runtime: Id) -> Arc<RuntimeBatches> {
+        let mut all = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, batches)) = all.iter().find(|(id, _)| *id == runtime) {
+            return batches.clone();
+        }
+        // Those of runtimes on which nothing is under way, ended ones among them, are forgotten.
+        all.retain(|(_, batches)| Arc::strong_count(batches) > 1);
+        let batches = Arc::<RuntimeBatches>::default();
+        all.push((runtime, batches.clone()));
+        batches
+    }
+}
+
+impl RuntimeBatches {
+    fn batch(&self) -> MutexGuard<'_, Batch<BatchMember>> {
+        // Every critical section leaves it valid after each statement.
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Caller {
+    /// Whether a request is to go with others: there are others, and it holds nobody up.
+    fn joins(&self, commands: &[Command]) -> bool {
+        !self.is_alone && commands.len() <= MOST_COMMANDS && commands.iter().all(is_sendable)
+    }
+
+    /// Has a request sent together with others.
+    ///
+    /// # Errors
+    /// Its commands, if it is to go on by itself.
+    async fn run(
+        &self,
+        link: &Arc<Link>,
+        commands: Vec<Command>,
+        until: BootInstant,
+    ) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+        let (many, changes) = (commands.len(), Changes::of(&commands));
+        let (stay, told) = self.join(link, commands, until);
+        let news = tokio::select! {
+            biased;
+            told = told => told.ok(),
+            () = SystemClock.sleep_until(until) => None,
+        };
+        let failed = match (news, stay.leave()) {
+            (Some(Told::Answers(answers)), _) => return Ok(answers),
+            (Some(Told::GoOn(commands)), _) => return Err(commands),
+            (None, Some(_)) => |_| Failure::late(),
+            // Sent, perhaps: its time is over, or nobody is left to read its answer.
+            (None, None) => |changes| Failure::of_io(std::io::ErrorKind::TimedOut.into(), changes),
+        };
+        Ok((0..many).map(|position| CommandAnswer::Failed(failed(changes.has(position)))).collect())
+    }
+
+    /// Puts a request into the batch, and sees to it that this is sent if nobody else does.
+    fn join(
+        &self,
+        link: &Arc<Link>,
+        commands: Vec<Command>,
+        until: BootInstant,
+    ) -> (Stay<'_>, oneshot::Receiver<Told>) {
+        let (told, news) = oneshot::channel();
+        let bytes = commands.iter().map(Command::bytes).sum();
+        let member = BatchMember { commands, until, told };
+        let Joined { place, sees_to_it } = self.batches.batch().join(member, bytes);
+        if sees_to_it {
+            let driver = Driver { link: link.clone(), batches: self.batches.clone(), is_done: false };
+            self.runtime.spawn(driver.run());
+        } else {
+            self.batches.joined.notify_one();
+        }
+        (Stay { batches: &self.batches, place }, news)
+    }
+}
+
+/// Which of a request's commands change something, a bit for each.
+#[derive(Debug, Clone, Copy)]
+struct Changes(u32);
+
+impl Changes {
+    fn of(commands: &[Command]) -> Self {
+        let bits = (0..MOST_COMMANDS).zip(commands).map(|(position, command)| u32::from(command.changes()) << position);
+        Self(bits.sum())
+    }
+
+    fn has(self, position: usize) -> bool {
+        self.0 >> position & 1 == 1
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.batches.callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The stay of a request in a batch.
+struct Stay<'a> {
+    batches: &'a RuntimeBatches,
+    place: Place,
+}
+
+impl Stay<'_> {
+    /// Takes the request back, if it was not taken to be sent.
+    fn leave(&self) -> Option<BatchMember> {
+        self.batches.batch().leave(self.place)
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        drop(self.leave());
+    }
+}
+
+/// The task that sends the batches of one runtime until nobody waits.
+struct Driver {
+    link: Arc<Link>,
+    batches: Arc<RuntimeBatches>,
+    is_done: bool,
+}
+
+/// A connection that is waited for, or opened.
+type Opening<'a> = Pin<Box<dyn Future<Output = Result<InUse<'a>, Failure>> + Send + 'a>>;
+
+/// Batches on their way.
+#[derive(Default)]
+struct InFlight<'a> {
+    batches: Vec<Pin<Box<dyn Future<Output = Duration> + Send + 'a>>>,
+    /// The time that the last one took.
+    took: Duration,
+    /// The instant at which the last one was sent.
+    sent_at: Option<BootInstant>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let (link, batches) = (self.link.clone(), self.batches.clone());
+        let mut in_flight = InFlight::default();
+        loop {
+            // Whoever is ready to run has its turn before: it may be about to ask.
+            tokio::task::yield_now().await;
+            while in_flight.has_room() && batches.batch().is_due() {
+                let until = link.deadline();
+                let mut opening: Opening<'_> = Box::pin(link.for_steps(until));
+                let opened = poll_fn(|context| {
+                    let _ = in_flight.poll(context);
+                    opening.as_mut().poll(context)
+                });
+                match opened.await {
+                    Ok(connection) => in_flight.sends(connection, batches.batch().take()),
+                    // Whose time is over has found that out by itself; the others may have more luck.
+                    Err(_) if SystemClock.now() >= until => {}
+                    Err(failure) => batches.refuse(&failure),
+                }
+                // Now, and not when the others had their turn.
+                let _ = poll_fn(|context| Poll::Ready(in_flight.poll(context))).await;
+                tokio::task::yield_now().await;
+            }
+            if in_flight.batches.is_empty() && batches.batch().ends() {
+                self.is_done = true;
+                return;
+            }
+            let room_at = in_flight.has_room_at(SystemClock.now());
+            let mut next = pin!(async {
+                match room_at {
+                    Some(at) => SystemClock.sleep_until(at).await,
+                    None => pending().await,
+                }
+                if !batches.batch().is_due() {
+                    batches.joined.notified().await;
+                }
+            });
+            poll_fn(|context| match in_flight.poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => next.as_mut().poll(context),
+            })
+            .await;
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let left = self.batches.batch().give_up();
+        for BatchMember { commands, told, .. } in left {
+            let _ = told.send(Told::GoOn(commands));
+        }
+    }
+}
+
+impl RuntimeBatches {
+    /// Tells everybody who waits that there is no connection.
+    fn refuse(&self, failure: &Failure) {
+        loop {
+            let members = self.batch().take();
+            if members.is_empty() {
+                return;
+            }
+            members.into_iter().for_each(|member| member.fails(failure));
+        }
+    }
+}
+
+impl BatchMember {
+    fn fails(self, failure: &Failure) {
+        let answers = self.commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect();
+        // Whoever has gone away is not told.
+        let _ = self.told.send(Told::Answers(answers));
+    }
+}
+
+impl<'a> InFlight<'a> {
+    /// Sends a batch over a connection.
+    fn sends(&mut self, connection: InUse<'a>, members: Vec<BatchMember>) {
+        let now = SystemClock.now();
+        let (members, late): (Vec<_>, Vec<_>) = members.into_iter().partition(|member| now < member.until);
+        late.into_iter().for_each(|member| member.fails(&Failure::late()));
+        if !members.is_empty() {
+            self.sent_at = Some(now);
+            self.batches.push(Box::pin(exchange(connection, members, now)));
+        }
+    }
+
+    /// The instant from which on one more may be on its way; `None` if that is only when one of them has ended.
+    fn has_room_at(&self, now: BootInstant) -> Option<BootInstant> {
+        match (self.batches.len(), self.sent_at) {
+            (MOST_BATCHES.., _) => None,
+            (1.., Some(sent_at)) if self.took < SOON => Some(sent_at.plus(SOON).max(now)),
+            _ => Some(now),
+        }
+    }
+
+    /// Whether one more may be on its way now.
+    fn has_room(&self) -> bool {
+        let now = SystemClock.now();
+        self.has_room_at(now).is_some_and(|at| at <= now)
+    }
+
+    /// Ready when one of them has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (before, took) = (self.batches.len(), &mut self.took);
+        self.batches.retain_mut(|batch| match batch.as_mut().poll(context) {
+            Poll::Ready(time) => {
+                *took = time;
+                false
+            }
+            Poll::Pending => true,
+        });
+        if self.batches.len() < before { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Whether a command can be put into words: the one that cannot must not cost its neighbours.
+fn is_sendable(command: &Command) -> bool {
+    words::is_key(command.key().as_bytes())
+}
+
+/// Sends a batch, and tells each its answers. Returns the time that it took.
+async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: BootInstant) -> Duration {
+    let ends = members.iter().map(|member| member.until);
+    // Nothing is written for whoever has no time left.
+    let (Some(write_by), Some(until)) = (ends.clone().min(), ends.max()) else { return Duration::ZERO };
+    let (mut commands, mut told) = (Vec::with_capacity(members.len() * 2), Vec::with_capacity(members.len()));
+    for member in members {
+        told.push((member.commands.len(), member.told));
+        commands.extend(member.commands);
+    }
+    let mut answers = connection.run_together(commands, write_by, until).await.into_iter();
+    let took = SystemClock.now().since(began);
+    // For the next one, before anybody is woken.
+    drop(connection);
+    for (many, told) in told {
+        let own = answers.by_ref().take(many).collect();
+        let _ = told.send(Told::Answers(own));
+    }
+    took
+}
