@@ -160,8 +160,8 @@ impl Heartbeats {
 
     /// Asks for all locks on which this client waits, until its links are closed.
     pub(crate) async fn run(self: Arc<Self>) {
-        // What an earlier run had in hand is asked for again.
-        self.queues.ask_all();
+        // The heartbeats that an earlier run had on their way have gone with it.
+        self.queues.begin_anew();
         let mut heartbeats = FuturesUnordered::new();
         let mut returns = FuturesUnordered::new();
         let mut doubts = self.links.doubts();

@@ -93,6 +93,12 @@ impl<L: Lock> LockQueue<L> {
         self.ask_by(agenda, at);
     }
 
+    /// Asks at once, in the long way: whoever would have brought the answer to a heartbeat on its way has gone.
+    pub(super) fn begin_anew(&mut self, agenda: &mut Agenda<L>, now: BootInstant) {
+        (self.asking, self.again_at, self.quiet) = (false, BootInstant::FAR_FUTURE, 0);
+        agenda.put_off(&mut self.entry, now);
+    }
+
     /// Asks no later than the holder's lease asks for. Says whether the heartbeat task does not know of this queue yet.
     pub(super) fn ask_within(&mut self, agenda: &mut Agenda<L>, now: BootInstant, pause: Pause) -> bool {
         let is_new = !self.asking && self.entry.at() == BootInstant::FAR_FUTURE;

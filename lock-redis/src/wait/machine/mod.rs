@@ -184,6 +184,11 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.queues.values_mut().for_each(|queue| queue.ask_anew(&mut self.agenda, now));
     }
 
+    /// Asks for every lock at once, in place of heartbeats whose answers nobody takes any more.
+    pub fn begin_anew(&mut self, now: BootInstant) {
+        self.queues.values_mut().for_each(|queue| queue.begin_anew(&mut self.agenda, now));
+    }
+
     /// Goes on at a lock where more waiters find room than one run of a script lets in, whether or not one of them is here.
     pub(crate) fn go_on(&mut self, lock: L) {
         self.unfinished.insert(lock.name().to_owned(), lock);

@@ -63,6 +63,18 @@ fn the_reply_to_an_older_heartbeat_does_not_move_the_question_back() {
 }
 
 #[test]
+fn whoever_begins_anew_asks_again_for_what_the_one_before_had_on_its_way() {
+    let mut machine = queued(&[1], at(1000));
+    let lost = beat(&mut machine, at(1000));
+    machine.ask_all(at(1100));
+    assert!(machine.due(at(1100), 1).0.is_empty(), "one is on its way");
+    machine.begin_anew(at(1200));
+    let due = machine.due(at(1200), 1).0.pop().expect("nobody brings the answer any more");
+    assert!(machine.is_wanted(&due) && !machine.is_wanted(&lost));
+    assert_eq!(machine.due(at(1200), 1).1, BootInstant::FAR_FUTURE, "one is on its way again");
+}
+
+#[test]
 fn a_grant_that_a_heartbeat_finds_counts_from_the_heartbeat() {
     let mut machine = queued(&[1], at(1000));
     let due = beat(&mut machine, at(1800));

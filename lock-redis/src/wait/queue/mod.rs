@@ -104,6 +104,12 @@ impl WaitQueues {
         self.wake.notify_one();
     }
 
+    /// Asks for every lock at once, in place of heartbeats whose answers nobody takes any more.
+    pub(crate) fn begin_anew(&self) {
+        self.lock().begin_anew(SystemClock.now());
+        self.wake.notify_one();
+    }
+
     /// Grants that nobody wants any more, so many at most, to be released.
     pub(crate) fn unwanted(&self, most: usize) -> Vec<(GrantId, Arc<Keys>)> {
         self.lock().take_unwanted(most)
