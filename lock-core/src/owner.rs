@@ -64,10 +64,10 @@ impl GrantId {
 }
 
 impl Hash for GrantId {
-    /// Hashes one half: it is random, and a short text costs a hasher less than half of what the whole does.
+    /// Hashes both halves as one number: they are random, and a number costs a hasher less than a text does.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let [a, b, c, d, e, f, g, h, ..] = self.0;
-        state.write_u64(u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
+        let all = u128::from_ne_bytes(self.0);
+        state.write_u64((all ^ (all >> 64)) as u64);
     }
 }
 

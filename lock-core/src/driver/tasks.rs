@@ -5,11 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
-/// The pause between a panic of a task and its next start.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The pauses between a panic of a task and its next start: the first one, and the longest. Each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Runs a background task until it returns, and starts it again after each panic and a short pause. For the tasks by which a client
+/// Runs a background task until it returns, and starts it again after each panic and a pause of 0.2 s, which grows to 5 s
+/// while panics follow each other. For the tasks by which a client
 /// lives: one that ended by a panic would leave it as a client that does its work, and never do it again.
 ///
 /// `start` makes the task anew. What it has in hand is dropped by the panic, so that whatever must not be lost by that either
@@ -35,9 +38,18 @@ pub async fn supervised<F>(name: &'static str, mut start: impl FnMut() -> F + Se
 where
     F: Future<Output = ()> + Send,
 {
-    while AssertUnwindSafe(async { start().await }).catch_unwind().await.is_err() {
-        log(|| tracing::error!(task = name, "a background task panicked; it is started again"));
-        tokio::time::sleep(PAUSE).await;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        if AssertUnwindSafe(async { start().await }).catch_unwind().await.is_ok() {
+            return;
+        }
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        log(|| tracing::error!(task = name, ?pause, "a background task panicked; it is started again after a pause"));
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -62,7 +74,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_is_started_again_after_each_panic_until_it_returns() {
         let starts = Arc::<AtomicU32>::default();
-        let counted = starts.clone();
+        let (counted, began) = (starts.clone(), Instant::now());
         supervised("a test's", move || {
             // A panic at its start, and one when it is polled.
             let start = counted.fetch_add(1, Ordering::SeqCst);
@@ -71,6 +83,7 @@ mod tests {
         })
         .await;
         assert_eq!(starts.load(Ordering::SeqCst), 3);
+        assert_eq!(began.elapsed(), FIRST_PAUSE * 3, "the second pause is longer");
     }
 
     #[test]
