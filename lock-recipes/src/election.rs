@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, FencingToken, Phase, RecordedGuard, RecordedMutex};
 
 use crate::announcement::Announcement;
@@ -145,7 +146,7 @@ impl Election {
             let leadership = match self.campaign().await {
                 Ok(leadership) => leadership,
                 Err(error) if may_pass(&error) => {
-                    tracing::warn!(name = %self.lock.name(), %error, "a campaign failed; it goes on");
+                    log(|| tracing::warn!(name = %self.lock.name(), %error, "a campaign failed; it goes on"));
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -158,7 +159,7 @@ impl Election {
                 () = self.announce_again(&leadership) => None,
             };
             if let Err(error) = leadership.step_down().await {
-                tracing::debug!(name = %self.lock.name(), %error, "the leader's lock was not released");
+                log(|| tracing::debug!(name = %self.lock.name(), %error, "the leader's lock was not released"));
             }
             if let Some(value) = ran {
                 return Ok(value);
@@ -183,7 +184,9 @@ impl Election {
             }
             // It ends with its lease if that fails, and was never led by.
             if let Err(error) = guard.release().await {
-                tracing::debug!(name = %self.lock.name(), %error, "a lock that came while cooling down was not released");
+                log(
+                    || tracing::debug!(name = %self.lock.name(), %error, "a lock that came while cooling down was not released"),
+                );
             }
         }
     }
@@ -193,7 +196,9 @@ impl Election {
         loop {
             tokio::time::sleep(self.lock.retention() / 4).await;
             if let Err(error) = leadership.announce(&self.address).await {
-                tracing::warn!(name = %self.lock.name(), %error, "the leader's address was not written down again");
+                log(
+                    || tracing::warn!(name = %self.lock.name(), %error, "the leader's address was not written down again"),
+                );
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, FencingToken, Guarantee, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
@@ -316,7 +317,7 @@ impl Once {
         match ended {
             Err(panic) => {
                 if let Err(error) = noted {
-                    tracing::warn!(name = %self.lock.name(), %error, "the panic of a job was not recorded");
+                    log(|| tracing::warn!(name = %self.lock.name(), %error, "the panic of a job was not recorded"));
                 }
                 resume_unwind(panic)
             }
@@ -339,7 +340,7 @@ impl Once {
         let left = guard.leave(rest).await;
         left.map_err(|failed| {
             // A job that has panicked has no value to come back with, and one that was not recorded has a graver error.
-            tracing::debug!(name = %self.lock.name(), error = %failed.error, "the lock of a job was not left");
+            log(|| tracing::debug!(name = %self.lock.name(), error = %failed.error, "the lock of a job was not left"));
             failed.error
         })
     }
@@ -366,7 +367,9 @@ impl Once {
         for pause in PAUSES {
             match guard.write(data).await {
                 Err(error) if may_pass(error.kind()) && guard.is_held() => {
-                    tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again");
+                    log(
+                        || tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again"),
+                    );
                     tokio::time::sleep(pause).await;
                 }
                 written => return written,
@@ -382,7 +385,7 @@ impl Once {
         if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen))
             && let Err(error) = guard.write(&seen.refreshed().to_bytes()).await
         {
-            tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed");
+            log(|| tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed"));
         }
         release(guard).await;
     }
@@ -402,7 +405,7 @@ fn may_pass(kind: ErrorKind) -> bool {
 async fn release(guard: RecordedGuard) {
     let name = guard.name().clone();
     if let Err(error) = guard.release().await {
-        tracing::debug!(%name, %error, "the lock of a job was not released");
+        log(|| tracing::debug!(%name, %error, "the lock of a job was not released"));
     }
 }
 

@@ -17,7 +17,7 @@ pub use self::guard::ReentrantGuard;
 use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::clock::{BootInstant, Deadline};
 use crate::driver::Inspection;
-use crate::driver::{Attempt, Grant, Kind, ReentrantBackend};
+use crate::driver::{Attempt, Grant, Kind, ReentrantBackend, log};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::Lease;
 use crate::lease::state::Event;
@@ -298,7 +298,7 @@ impl ReentrantMutex {
         tokio::select! {
             biased;
             extended = guard.extend(self.lease.ttl) => if let Err(error) = extended {
-                tracing::debug!(%error, "a nested lock could not lengthen the lease");
+                log(|| tracing::debug!(%error, "a nested lock could not lengthen the lease"));
             },
             () = self.core.keeper.clock.sleep_until(until) => {}
         }
