@@ -43,6 +43,17 @@ pub(crate) struct SessionOptions {
     pub(crate) patience: Duration,
 }
 
+/// A session that is over, which is told at the end of this.
+struct Over<'a>(&'a Session);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.send_replace(true);
+        // Whoever still has a request of it, and forgets to look, must not keep what the servers know of it.
+        self.0.connection.close();
+    }
+}
+
 /// Opens the first session and starts the task that keeps it. `on_end` is called with each session that ended, before a new one
 /// is opened.
 ///
@@ -138,12 +149,11 @@ impl SessionTask {
     /// The session is over: everybody who has something by it is told.
     fn end(&self, session: &Arc<Session>) {
         session.lease().give_up();
+        // At the end of this, which may be a panic.
+        let _over = Over(session);
         self.current.send_replace(None);
         self.tell(SessionState::Lost);
         (self.on_end)(session);
-        session.over.send_replace(true);
-        // Whoever still has a request of it, and forgets to look, must not keep what the servers know of it.
-        session.connection.close();
     }
 
     /// Keeps a session alive until it is over, or the client is gone.
