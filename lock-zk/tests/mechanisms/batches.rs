@@ -234,6 +234,7 @@ async fn a_part_that_is_dropped_before_its_batch_is_refused_is_not_made_later() 
     drop(dropped);
     // Its undo looks for its node, behind the batch.
     eventually("the undo asks", PROMPTLY, async || link.requests() >= before + 6).await;
+    answers.applied(PROMPTLY).await.unwrap();
     answers.heal().unwrap();
     let held: Vec<_> = soon("the others", PROMPTLY, join_all(asked)).await.into_iter().map(Result::unwrap).collect();
     release_all(held).await;

@@ -49,8 +49,10 @@ fn calls_that_are_dropped_keep_their_turns_until_they_are_answered() {
     about_time(async || {
         let Some(server) = server().await else { return };
         let link = link(&server);
+        // The release of the next one comes behind all that was dropped.
+        let options = ClientOptions::default().with_op_timeout(PROMPTLY * 3);
         let config = ZkConfig::new(over([&link])).with_session_timeout(PROMPTLY * 3).with_tick_time(ms(200));
-        let locks = connected(config).await;
+        let locks = connected(config.with_client(options)).await;
         locks.mutex("before").lock().await.unwrap().release().await.unwrap();
         let unanswered = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
         let before = link.requests();
