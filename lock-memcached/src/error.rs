@@ -88,6 +88,12 @@ impl Failure {
         Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
     }
 
+    /// A request for which there was no connection; nothing was sent.
+    pub(crate) fn unconnected() -> Self {
+        let what = "no connection to the server was ready in time";
+        Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
+    }
+
     /// A request that has no time left; nothing was sent.
     pub(crate) fn late() -> Self {
         let what = "no time was left to send the request";

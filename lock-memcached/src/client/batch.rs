@@ -67,7 +67,7 @@ impl<T> Batch<T> {
         self.len > 0
     }
 
-    /// Ends the care of whoever sees to it, if nobody waits any more. Returns whether it has ended.
+    /// Takes note that nobody sees to it any more, unless somebody waits. Returns whether that is so.
     pub(super) fn ends(&mut self) -> bool {
         self.is_seen_to &= self.len > 0;
         !self.is_seen_to
@@ -90,6 +90,17 @@ impl<T> Batch<T> {
         taken
     }
 
+    /// Takes back every request of which this is true.
+    pub(super) fn remove(&mut self, these: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut removed = Vec::new();
+        for (_, request) in &mut self.waiting {
+            removed.extend(request.take_if(|request| these(&request.what)).map(|request| request.what));
+        }
+        self.len -= removed.len();
+        self.clear_holes();
+        removed
+    }
+
     /// Takes all of them; nobody sees to it any more that what comes later is sent.
     pub(super) fn give_up(&mut self) -> Vec<T> {
         self.is_seen_to = false;
@@ -97,8 +108,11 @@ impl<T> Batch<T> {
         self.waiting.drain(..).filter_map(|(_, request)| request).map(|request| request.what).collect()
     }
 
-    /// A hole at an end is none.
+    /// Forgets the places of requests that have gone: those at both ends, and all of them when they are the most.
     fn clear_holes(&mut self) {
+        if self.waiting.len() > 2 * self.len + MOST {
+            self.waiting.retain(|(_, request)| request.is_some());
+        }
         while self.waiting.front().is_some_and(|(_, request)| request.is_none()) {
             self.waiting.pop_front();
         }
@@ -153,6 +167,27 @@ mod tests {
         let (mut batch, places) = of(0..1000);
         places.iter().for_each(|place| assert!(batch.leave(*place).is_some()));
         assert!(batch.waiting.is_empty() && batch.take().is_empty());
+    }
+
+    #[test]
+    fn little_is_kept_of_those_who_left_between_two_who_stay() {
+        let (mut batch, _) = of([0]);
+        let mut newest = batch.join(0, 1).place;
+        for request in 1..10_000 {
+            let next = batch.join(request, 1).place;
+            assert!(batch.leave(std::mem::replace(&mut newest, next)).is_some());
+            assert!(batch.waiting.len() <= 2 * 2 + MOST, "{} places", batch.waiting.len());
+        }
+        assert_eq!(batch.take(), [0, 9_999]);
+    }
+
+    #[test]
+    fn those_whose_time_is_over_are_removed_wherever_they_are() {
+        let (mut batch, places) = of(0..6);
+        assert_eq!(batch.remove(|request| request % 2 == 0), [0, 2, 4]);
+        assert_eq!(batch.leave(places[2]), None);
+        assert_eq!(batch.take(), [1, 3, 5]);
+        assert!(!batch.is_due() && batch.remove(|_| true).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Requests that go together: those that many tasks on one runtime ask for at the same moment, in one write over one connection.
 //!
-//! A request that is the only one is sent at once, as if there were no batches. The others join the [`Batch`] of their runtime. One
-//! task on that runtime, for as long as there are any, sends what has come together whenever the runtime has come round. A batch waits
+//! The requests of up to two callers are sent at once, as if there were no batches. The others join the [`Batch`] of their runtime. One
+//! task on that runtime, for as long as there are any, sends what has come together whenever it runs. A batch waits
 //! for the reply to the one before only where replies come soon, and no longer than that takes: several may be on their way over as many
 //! connections.
 //!
@@ -133,7 +133,7 @@ impl RuntimeBatches {
 impl Caller {
     /// Whether a request is to go with others: there are others, and it holds nobody up.
     fn joins(&self, commands: &[Command]) -> bool {
-        !self.is_alone && commands.len() <= MOST_COMMANDS && commands.iter().all(is_sendable)
+        !self.is_alone && (1..=MOST_COMMANDS).contains(&commands.len()) && commands.iter().all(is_sendable)
     }
 
     /// Has a request sent together with others.
@@ -156,7 +156,8 @@ impl Caller {
         let failed = match (news, stay.leave()) {
             (Some(Told::Answers(answers)), _) => return Ok(answers),
             (Some(Told::GoOn(commands)), _) => return Err(commands),
-            (None, Some(_)) => |_| Failure::late(),
+            // Whoever waits to be sent waits for a connection.
+            (None, Some(_)) => |_| Failure::unconnected(),
             // Sent, perhaps: its time is over, or nobody is left to read its answer.
             (None, None) => |changes| Failure::of_io(std::io::ErrorKind::TimedOut.into(), changes),
         };
@@ -249,22 +250,24 @@ impl Driver {
         let (link, batches) = (self.link.clone(), self.batches.clone());
         let mut in_flight = InFlight::default();
         loop {
-            // Whoever is ready to run has its turn before: it may be about to ask.
+            // The tasks that are ready run first: they may be about to ask.
             tokio::task::yield_now().await;
             while in_flight.has_room() && batches.batch().is_due() {
                 let until = link.deadline();
                 let mut opening: Opening<'_> = Box::pin(link.for_steps(until));
-                let opened = poll_fn(|context| {
-                    let _ = in_flight.poll(context);
-                    opening.as_mut().poll(context)
+                let opened = poll_fn(|context| match opening.as_mut().poll(context) {
+                    Poll::Ready(opened) => Poll::Ready(Some(opened)),
+                    // The connection of a batch that has ended serves sooner than one that is being opened.
+                    Poll::Pending => in_flight.poll(context).map(|()| None),
                 });
                 match opened.await {
-                    Ok(connection) => in_flight.sends(connection, batches.batch().take()),
-                    // Whose time is over has found that out by itself; the others may have more luck.
-                    Err(_) if SystemClock.now() >= until => {}
-                    Err(failure) => batches.refuse(&failure),
+                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take()),
+                    // There was none in time for the first of them; the others have time left.
+                    Some(Err(failure)) if SystemClock.now() >= until => batches.refuse_late(&failure),
+                    Some(Err(failure)) => batches.refuse(&failure),
+                    None => {}
                 }
-                // Now, and not when the others had their turn.
+                // The request is written now, before the tasks that are ready run.
                 let _ = poll_fn(|context| Poll::Ready(in_flight.poll(context))).await;
                 tokio::task::yield_now().await;
             }
@@ -306,13 +309,18 @@ impl Drop for Driver {
 impl RuntimeBatches {
     /// Tells everybody who waits that there is no connection.
     fn refuse(&self, failure: &Failure) {
-        loop {
-            let members = self.batch().take();
-            if members.is_empty() {
-                return;
-            }
-            members.into_iter().for_each(|member| member.fails(failure));
-        }
+        self.refuse_those(failure, |_| true);
+    }
+
+    /// Tells everybody whose time is over why there was no connection.
+    fn refuse_late(&self, failure: &Failure) {
+        let now = SystemClock.now();
+        self.refuse_those(failure, |member| member.until <= now);
+    }
+
+    fn refuse_those(&self, failure: &Failure, these: impl Fn(&BatchMember) -> bool) {
+        let members = self.batch().remove(these);
+        members.into_iter().for_each(|member| member.fails(failure));
     }
 }
 
@@ -370,23 +378,50 @@ fn is_sendable(command: &Command) -> bool {
     words::is_key(command.key().as_bytes())
 }
 
+/// A request whose batch is on its way.
+struct SentRequest {
+    /// Its first command among those of the batch.
+    first: usize,
+    answers: Vec<Option<CommandAnswer>>,
+    /// The number of commands that are not answered yet.
+    left: usize,
+    told: Option<oneshot::Sender<Told>>,
+}
+
+impl SentRequest {
+    /// Takes an answer, and tells all of them with the last one.
+    fn takes(&mut self, at: usize, answer: CommandAnswer) {
+        let Some(place) = self.answers.get_mut(at - self.first) else { return };
+        if place.replace(answer).is_none() {
+            self.left -= 1;
+        }
+        if self.left == 0
+            && let Some(told) = self.told.take()
+        {
+            let answers = self.answers.drain(..).flatten().collect();
+            // Whoever has gone away is not told.
+            let _ = told.send(Told::Answers(answers));
+        }
+    }
+}
+
 /// Sends a batch, and tells each its answers. Returns the time that it took.
 async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: BootInstant) -> Duration {
-    let ends = members.iter().map(|member| member.until);
-    // Nothing is written for whoever has no time left.
-    let (Some(write_by), Some(until)) = (ends.clone().min(), ends.max()) else { return Duration::ZERO };
-    let (mut commands, mut told) = (Vec::with_capacity(members.len() * 2), Vec::with_capacity(members.len()));
-    for member in members {
-        told.push((member.commands.len(), member.told));
+    let Some(until) = members.iter().map(|member| member.until).max() else { return Duration::ZERO };
+    // Of each command whose it is, and by when it has to be sent.
+    let (mut commands, mut owners, mut requests) = (Vec::with_capacity(members.len() * 2), Vec::new(), Vec::new());
+    for (owner, member) in members.into_iter().enumerate() {
+        let many = member.commands.len();
+        requests.push(SentRequest {
+            first: commands.len(),
+            answers: (0..many).map(|_| None).collect(),
+            left: many,
+            told: Some(member.told),
+        });
+        owners.extend(std::iter::repeat_n((owner, member.until), many));
         commands.extend(member.commands);
     }
-    let mut answers = connection.run_together(commands, write_by, until).await.into_iter();
-    let took = SystemClock.now().since(began);
-    // For the next one, before anybody is woken.
-    drop(connection);
-    for (many, told) in told {
-        let own = answers.by_ref().take(many).collect();
-        let _ = told.send(Told::Answers(own));
-    }
-    took
+    let tell = |at: usize, answer| requests[owners[at].0].takes(at, answer);
+    connection.run_together(commands, |at| owners[at].1, until, tell).await;
+    SystemClock.now().since(began)
 }

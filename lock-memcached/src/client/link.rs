@@ -300,24 +300,27 @@ impl<'a> InUse<'a> {
 
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
-        match &mut self.pipe {
-            Some(pipe) => pipe.exchange(commands, self.until, self.until).await,
-            None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
+        let mut answers: Vec<_> = commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect();
+        if let Some(pipe) = &mut self.pipe {
+            let until = self.until;
+            pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = answer).await;
         }
+        answers
     }
 
-    /// [`run`](InUse::run), for callers some of which have less time than others: all is written by the first of these instants, and
-    /// answered by the second.
+    /// [`run`](InUse::run), for callers each of which is told its answers as soon as they are read. `sent_by` says of each command by when
+    /// it has to be sent; everything is over by `until`.
     pub(super) async fn run_together(
         &mut self,
         commands: Vec<Command>,
-        write_by: BootInstant,
+        sent_by: impl Fn(usize) -> BootInstant,
         until: BootInstant,
-    ) -> Vec<CommandAnswer> {
+        tell: impl FnMut(usize, CommandAnswer),
+    ) {
         self.right.lasts(until);
-        match &mut self.pipe {
-            Some(pipe) => pipe.exchange(commands, write_by, until).await,
-            None => commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect(),
+        // Without a connection nobody is told, which each of them hears.
+        if let Some(pipe) = &mut self.pipe {
+            pipe.exchange(commands, sent_by, until, tell).await;
         }
     }
 

@@ -37,11 +37,16 @@ pub(super) struct Connection {
     mark: u64,
     /// Whether something was sent that was not answered, or was answered in another way than it should be.
     is_broken: bool,
+    /// Whether the server has refused something. It goes on with what follows, but nobody else is to find out what comes of that.
+    is_refused: bool,
 }
+
+/// A command, and its position among those that are sent together.
+type Placed = (usize, Command);
 
 /// Commands in the server's words.
 struct CommandBatch {
-    commands: Vec<Command>,
+    commands: Vec<Placed>,
     bytes: Vec<u8>,
     /// The end of each command among the bytes.
     ends: Vec<usize>,
@@ -52,7 +57,7 @@ struct CommandBatch {
 #[derive(Default)]
 struct BatchProgress {
     written: usize,
-    answers: Vec<CommandAnswer>,
+    answered: usize,
 }
 
 impl Connection {
@@ -62,7 +67,15 @@ impl Connection {
         // Only for speed: small requests go out at once.
         let _ = stream.set_nodelay(true);
         let (reader, writer) = stream.into_split();
-        Ok(Self { reader: BufReader::new(reader), writer, number, answered: None, mark: 0, is_broken: false })
+        Ok(Self {
+            reader: BufReader::new(reader),
+            writer,
+            number,
+            answered: None,
+            mark: 0,
+            is_broken: false,
+            is_refused: false,
+        })
     }
 
     /// The connection's number: later ones have higher ones.
@@ -72,7 +85,7 @@ impl Connection {
 
     /// Whether nothing is under way on it.
     pub(super) fn is_in_order(&self) -> bool {
-        !self.is_broken && self.reader.buffer().is_empty()
+        !self.is_broken && !self.is_refused && self.reader.buffer().is_empty()
     }
 
     /// Whether it can be used after a while: the server has not closed it, and has said nothing unasked.
@@ -81,35 +94,35 @@ impl Connection {
         self.is_in_order() && unasked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Sends commands in one write, and answers each, in order. Nothing is written after `write_by`, and everything is over by `until`.
+    /// Sends commands in one write, and tells each its answer as soon as that is read. `sent_by` says of each by when it has to be sent;
+    /// everything is over by `until`.
     pub(super) async fn exchange(
         &mut self,
         commands: Vec<Command>,
-        write_by: BootInstant,
+        sent_by: impl Fn(usize) -> BootInstant,
         until: BootInstant,
-    ) -> Vec<CommandAnswer> {
+        mut tell: impl FnMut(usize, CommandAnswer),
+    ) {
         let elsewhere = |command: &Command| command.own().is_some_and(|(_, own)| !self.knows(own.seen));
-        if !commands.iter().any(elsewhere) {
-            return self.send(commands, write_by, until).await;
-        }
         let asked: Vec<_> = commands.iter().map(elsewhere).collect();
-        let reads = commands.iter().zip(&asked).filter(|(_, asked)| **asked);
-        let reads = reads.filter_map(|(command, _)| command.own()).map(|(key, _)| Command::Read { key: key.clone() });
-        let mut found = self.send(reads.collect(), write_by, until).await.into_iter();
-        let (mut to_send, mut answers) = (Vec::new(), Vec::new());
-        for (command, asked) in commands.into_iter().zip(asked) {
-            let verified = if asked { verified(command, found.next()) } else { Ok(command) };
+        let commands = commands.into_iter().enumerate();
+        if !asked.contains(&true) {
+            return self.send(commands.collect(), &sent_by, until, &mut tell).await;
+        }
+        let commands: Vec<_> = commands.collect();
+        let own = |(at, command): &Placed| command.own().filter(|_| asked[*at]).map(|(key, _)| (*at, key.clone()));
+        let reads = commands.iter().filter_map(own).map(|(at, key)| (at, Command::Read { key })).collect();
+        let mut found = HashMap::new();
+        self.send(reads, &sent_by, until, &mut |at, answer| drop(found.insert(at, answer))).await;
+        let mut to_send = Vec::with_capacity(commands.len());
+        for (at, command) in commands {
+            let verified = if asked[at] { verified(command, found.remove(&at)) } else { Ok(command) };
             match verified {
-                Ok(command) => {
-                    to_send.push(command);
-                    answers.push(None);
-                }
-                Err(answer) => answers.push(Some(answer)),
+                Ok(command) => to_send.push((at, command)),
+                Err(answer) => tell(at, answer),
             }
         }
-        let mut sent = self.send(to_send, write_by, until).await.into_iter();
-        let missing = || CommandAnswer::Failed(Failure::senseless());
-        answers.into_iter().map(|answer| answer.or_else(|| sent.next()).unwrap_or_else(missing)).collect()
+        self.send(to_send, &sent_by, until, &mut tell).await;
     }
 
     /// Whether a number means the same here.
@@ -118,51 +131,56 @@ impl Connection {
     }
 
     /// Sends commands as they are.
-    async fn send(&mut self, commands: Vec<Command>, write_by: BootInstant, until: BootInstant) -> Vec<CommandAnswer> {
-        if commands.is_empty() {
-            return Vec::new();
-        }
+    async fn send(
+        &mut self,
+        commands: Vec<Placed>,
+        sent_by: &impl Fn(usize) -> BootInstant,
+        until: BootInstant,
+        tell: &mut impl FnMut(usize, CommandAnswer),
+    ) {
+        let mut fail = |at: usize, failure| tell(at, CommandAnswer::Failed(failure));
         if self.is_broken {
-            let failed = |_| CommandAnswer::Failed(Failure::of_io(io::ErrorKind::NotConnected.into(), false));
-            return commands.iter().map(failed).collect();
+            let failure = || Failure::of_io(io::ErrorKind::NotConnected.into(), false);
+            return commands.into_iter().for_each(|(at, _)| fail(at, failure()));
         }
         // What is sent may be carried out, whether anybody has the time to be told so or not.
-        if SystemClock.now() >= write_by {
-            return commands.iter().map(|_| CommandAnswer::Failed(Failure::late())).collect();
+        let now = SystemClock.now();
+        let (commands, late): (Vec<_>, Vec<_>) = commands.into_iter().partition(|(at, _)| now < sent_by(*at));
+        late.into_iter().for_each(|(at, _)| fail(at, Failure::late()));
+        if commands.is_empty() {
+            return;
         }
         let batch = match CommandBatch::of(commands, self.mark) {
             Ok(batch) => batch,
-            Err((many, failure)) => return (0..many).map(|_| CommandAnswer::Failed(failure.clone())).collect(),
+            Err((commands, failure)) => {
+                return commands.into_iter().for_each(|(at, _)| fail(at, failure.clone()));
+            }
         };
         self.mark += batch.ends.len() as u64;
         // Until all of it is answered: this future may be dropped.
         self.is_broken = true;
         let mut progress = BatchProgress::default();
-        match by(until, self.run(&batch, write_by, &mut progress)).await {
-            Ok(()) => self.is_broken = progress.answers.iter().any(|answer| answer.failure().is_some()),
+        match by(until, self.run(&batch, &mut progress, tell)).await {
+            Ok(()) => self.is_broken = false,
             Err(error) => {
-                let unanswered = progress.answers.len()..batch.ends.len();
                 let error = Arc::new(error);
-                let failed = |position: usize| {
-                    let sent = progress.written >= batch.ends[position] && batch.commands[position].changes();
-                    CommandAnswer::Failed(Failure::of_shared(&error, sent))
-                };
-                let failed: Vec<_> = unanswered.map(failed).collect();
-                progress.answers.extend(failed);
+                for ((at, command), end) in batch.commands.iter().zip(&batch.ends).skip(progress.answered) {
+                    let sent = progress.written >= *end && command.changes();
+                    tell(*at, CommandAnswer::Failed(Failure::of_shared(&error, sent)));
+                }
             }
         }
-        progress.answers
     }
 
     /// Writes and reads at the same time: what many commands are answered with fits into no buffer.
     async fn run(
         &mut self,
         batch: &CommandBatch,
-        write_by: BootInstant,
         progress: &mut BatchProgress,
+        tell: &mut impl FnMut(usize, CommandAnswer),
     ) -> io::Result<()> {
-        let Self { reader, writer, number, answered, .. } = self;
-        let BatchProgress { written, answers } = progress;
+        let Self { reader, writer, number, answered, is_refused, .. } = self;
+        let BatchProgress { written, answered: done } = progress;
         let asked = SystemClock.now();
         let write = async {
             while *written < batch.bytes.len() {
@@ -175,7 +193,7 @@ impl Connection {
         };
         let read = async {
             let mut text = Vec::new();
-            for (mark, command) in (batch.first..).zip(&batch.commands) {
+            for (mark, (at, command)) in (batch.first..).zip(&batch.commands) {
                 line(reader, &mut text).await?;
                 let reply = words::read(&text)?;
                 let value = match reply.follows() {
@@ -186,11 +204,14 @@ impl Connection {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
                 answered.get_or_insert_with(|| SystemClock.now());
-                answers.push(reply.means(command, value, |cas| CasNumber { cas, over: *number, asked }));
+                let answer = reply.means(command, value, |cas| CasNumber { cas, over: *number, asked });
+                *is_refused |= answer.failure().is_some();
+                *done += 1;
+                tell(*at, answer);
             }
             Ok(())
         };
-        tokio::try_join!(by(write_by, write), read).map(drop)
+        tokio::try_join!(write, read).map(drop)
     }
 
     /// Asks what the server counts, or with `" settings"` how it is set up.
@@ -218,10 +239,12 @@ impl Connection {
 
 impl CommandBatch {
     /// Puts commands into words; if one of them cannot be, nothing is sent of any.
-    fn of(commands: Vec<Command>, first: u64) -> Result<Self, (usize, Failure)> {
+    fn of(commands: Vec<Placed>, first: u64) -> Result<Self, (Vec<Placed>, Failure)> {
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-        for (mark, command) in (first..).zip(&commands) {
-            words::write(command, mark, &mut bytes).map_err(|error| (commands.len(), Failure::unsendable(error)))?;
+        for (mark, (_, command)) in (first..).zip(&commands) {
+            if let Err(error) = words::write(command, mark, &mut bytes) {
+                return Err((commands, Failure::unsendable(error)));
+            }
             ends.push(bytes.len());
         }
         Ok(Self { commands, bytes, ends, first })

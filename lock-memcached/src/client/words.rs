@@ -291,8 +291,8 @@ mod tests {
                 (Ok(Reply::Refusal(_)), theirs) => {
                     assert!(matches!(theirs, Err(Error::Server(_) | Error::Rejected(_))));
                 }
-                (Ok(answer), Err(theirs)) => panic!("{answer:?}, {theirs}"),
                 (Ok(Reply::Stored(_)), _) => {}
+                (Ok(answer), Err(theirs)) => panic!("{answer:?}, {theirs}"),
                 // Ours is stricter: numbers are as the server writes them.
                 (Err(_), _) => {}
             }

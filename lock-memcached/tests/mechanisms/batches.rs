@@ -105,6 +105,22 @@ async fn one_that_is_refused_costs_its_neighbours_nothing() {
     are_free(&server).await;
 }
 
+/// Its answer is read, and the connection is silent behind it.
+#[tokio::test]
+async fn one_that_was_answered_is_told_so_although_others_of_its_batch_were_not() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let silent = link.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient).on_request(1, claim(30)));
+    let mut outcomes = try_each(&locks).await;
+    silent.heal().unwrap();
+    let unanswered = outcomes.split_off(30);
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Some(_)))), "{outcomes:?}");
+    let unknown = |outcome: &Outcome| outcome.as_ref().is_err_and(|error| !error.is_definite());
+    assert!(unanswered.iter().all(unknown), "{unanswered:?}");
+    release_all(outcomes).await;
+    are_free(&server).await;
+}
+
 #[tokio::test]
 async fn those_who_are_dropped_take_nobody_with_them_and_leave_nothing() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
