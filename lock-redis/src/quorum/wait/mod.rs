@@ -22,7 +22,7 @@ use super::release_requests::ReleaseRequests;
 use crate::client::push::{Inbox, Message, Push};
 
 /// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
-const AGAIN: Duration = Duration::from_millis(900);
+const AGAIN: Duration = Duration::from_millis(800);
 /// The time after which a waiter asks while the servers cannot tell it.
 const UNTOLD: Duration = Duration::from_millis(100);
 /// The rounding of a server's milliseconds.

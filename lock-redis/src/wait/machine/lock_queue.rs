@@ -11,11 +11,12 @@ use super::agenda::{Agenda, AgendaEntry};
 use super::{DueHeartbeat, HeartbeatReply, KnownHolder, Lock, Pause};
 
 /// The time between two heartbeats of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
-/// costs at most this. Sooner when the holder's lease ends sooner, but at most twice a second.
-const PERIOD: Duration = Duration::from_millis(850);
+/// costs at most this and two round trips: well within a second, also at 50 ms each. Sooner when the holder's lease ends sooner,
+/// but at most twice a second.
+const PERIOD: Duration = Duration::from_millis(750);
 pub(crate) const SHORTEST_PERIOD: Duration = Duration::from_millis(500);
 /// [`PERIOD`] with its jitter, and until its [`ROUND`].
-pub(super) const LONGEST_PERIOD: Duration = Duration::from_millis(935);
+pub(super) const LONGEST_PERIOD: Duration = Duration::from_millis(830);
 /// Usual signs of life wait for the next round, so that many locks share a request.
 const ROUND: Duration = Duration::from_millis(40);
 /// [`PERIOD`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
