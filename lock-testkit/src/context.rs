@@ -14,7 +14,7 @@ use crate::adapters::{Exclusive, Form, Held};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
 use crate::harness::{Admin, Foreign, Harness};
 use crate::links::Links;
-use crate::time::{eventually, hand_over, ms, pass, soon, ttl};
+use crate::time::{eventually, hand_over, ms, pass, promptly, soon, ttl};
 
 /// The surroundings of one run of one case.
 pub(crate) struct Cx {
@@ -128,7 +128,7 @@ impl Cx {
             return Ok(());
         }
         let look = async || Ok((lock.inspect().await?.waiter_count() == waiters as u64).then_some(()));
-        eventually(&format!("{waiters} waiters are in the queue"), hand_over(), look).await
+        eventually(&format!("{waiters} waiters are in the queue"), promptly(), look).await
     }
 
     /// The time by which the entry of a dead holder is free for others, at the latest: one second after the servers drop
@@ -148,7 +148,7 @@ impl Cx {
 
     /// Nobody else can have the lock: one try of this contender is refused.
     pub(crate) async fn is_refused(&self, other: &Exclusive) -> Verdict {
-        let refused = soon("a try", crate::time::promptly(), other.try_lock()).await??;
+        let refused = soon("a try", promptly(), other.try_lock()).await??;
         ensure!(refused.is_none(), "the lock was granted although somebody holds it: {refused:?}");
         Ok(())
     }
