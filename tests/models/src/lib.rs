@@ -10,3 +10,19 @@
 pub mod handover;
 pub mod lease;
 pub mod line;
+
+use std::hash::Hash;
+
+use stateright::{CheckerBuilder, Model};
+
+/// An exploration of the model, on two threads that go behind whatever has a deadline: only its end counts, not its time.
+pub fn explorer<M>(model: M) -> CheckerBuilder<M>
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + 'static,
+    M::Action: Send + Sync,
+{
+    // Refused at worst, which costs others time.
+    let _ = rustix::process::nice(15);
+    model.checker().threads(2)
+}

@@ -1,7 +1,8 @@
 //! The hand-over of lock-memcached, as it is and broken.
 
+use models::explorer;
 use models::handover::{Action, HandOver, Mutant};
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries};
 
 /// Two clients with two waiters each, for which nothing goes wrong.
 const CALM: HandOver =
@@ -16,7 +17,7 @@ const GONE: HandOver = HandOver { gone: 1, waiters: [2, 1], ..CALM };
 const ROW: HandOver = HandOver { attempts: 6, waiters: [2, 0], seconds: 0, ..CALM };
 
 fn explore(model: HandOver) {
-    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    let checker = explorer(model.clone()).spawn_bfs().join();
     println!("{model:?}: {} states", checker.unique_state_count());
     checker.assert_properties();
 }
@@ -50,7 +51,7 @@ fn holds_while_waiters_come_again_and_again() {
 fn refuted(model: HandOver, mutant: Mutant, property: &'static str) {
     let model = HandOver { mutant: Some(mutant), ..model };
     let first = HasDiscoveries::AnyOf([property].into());
-    let checker = model.checker().threads(2).finish_when(first).spawn_bfs().join();
+    let checker = explorer(model).finish_when(first).spawn_bfs().join();
     let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
     println!("{mutant:?} is refuted by {property:?}: {witness:?}");
     assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");

@@ -1,14 +1,15 @@
 //! The lease lock, as it is and broken.
 
+use models::explorer;
 use models::lease::{Action, LeaseLock, Mutant};
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries};
 
 /// Two clients that want the lock once.
 const CALM: LeaseLock = LeaseLock { clients: 2, attempts: 1, cuts: 0, crashes: 0, overlaps: false, mutant: None };
 const BROKEN_CONNECTION: LeaseLock = LeaseLock { cuts: 1, ..CALM };
 
 fn explore(model: LeaseLock) {
-    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    let checker = explorer(model.clone()).spawn_bfs().join();
     println!("{model:?}: {} states", checker.unique_state_count());
     checker.assert_properties();
 }
@@ -37,7 +38,7 @@ fn holds_from_one_attempt_to_the_next() {
 fn refuted(mutant: Mutant, property: &'static str) {
     let model = LeaseLock { mutant: Some(mutant), ..BROKEN_CONNECTION };
     let first = HasDiscoveries::AnyOf([property].into());
-    let checker = model.checker().threads(2).finish_when(first).spawn_bfs().join();
+    let checker = explorer(model).finish_when(first).spawn_bfs().join();
     let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
     println!("{mutant:?} is refuted by {property:?}: {witness:?}");
     assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");

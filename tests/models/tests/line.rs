@@ -1,5 +1,6 @@
 //! The line of nodes, as it is and broken.
 
+use models::explorer;
 use models::line::{Action, Line, Mutant};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
@@ -9,7 +10,7 @@ const CALM: Line =
 const BROKEN_CONNECTION: Line = Line { cuts: 1, ..CALM };
 
 fn explore(model: Line) {
-    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    let checker = explorer(model.clone()).spawn_bfs().join();
     println!("{model:?}: {} states", checker.unique_state_count());
     checker.assert_properties();
 }
@@ -33,7 +34,7 @@ fn holds_from_one_attempt_to_the_next() {
 fn holds_for_three() {
     // Too short for a session to expire under a holder, which two can show as well.
     let model = Line { clients: 3, ticks: 1, ..CALM };
-    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    let checker = explorer(model.clone()).spawn_bfs().join();
     let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     must_hold.for_each(|property| checker.assert_no_discovery(property.name));
 }
@@ -41,7 +42,7 @@ fn holds_for_three() {
 #[test]
 fn readers_hold_together_and_never_beside_a_writer() {
     let model = Line { clients: 3, readers: 2, ticks: 0, ..CALM };
-    let checker = model.clone().checker().threads(2).spawn_bfs().join();
+    let checker = explorer(model.clone()).spawn_bfs().join();
     println!("{model:?}: {} states", checker.unique_state_count());
     let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     must_hold.for_each(|property| checker.assert_no_discovery(property.name));
@@ -52,7 +53,7 @@ fn readers_hold_together_and_never_beside_a_writer() {
 fn refuted(mutant: Mutant, property: &'static str, model: Line) {
     let model = Line { mutant: Some(mutant), ..model };
     let first = HasDiscoveries::AnyOf([property].into());
-    let checker = model.checker().threads(2).finish_when(first).spawn_bfs().join();
+    let checker = explorer(model).finish_when(first).spawn_bfs().join();
     let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
     println!("{mutant:?} is refuted by {property:?}: {witness:?}");
     assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");

@@ -38,6 +38,8 @@ fn main() -> ExitCode {
     if let Some(seed) = number("SEED") {
         return show(seed);
     }
+    // In virtual time nothing is late: whatever has a deadline on this machine goes first, if it may.
+    let _ = rustix::process::nice(15);
     let seeds = number("SEEDS").unwrap_or(SEEDS);
     let mut trials = vec![
         Trial::test("a_seed_is_one_course_of_events", repeats),
