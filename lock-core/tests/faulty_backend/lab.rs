@@ -197,7 +197,7 @@ impl Lab {
         Self { store: MemoryStore::with_clock(clock.clone()), clock, line: Line::default() }
     }
 
-    /// A client over the line.
+    /// A client over the link.
     pub(crate) fn connect(&self) -> Client<Faulty> {
         let backend = Faulty { inner: self.store.connect(), clock: self.clock.clone(), line: self.line.clone() };
         Client::new(backend, ClientOptions::default()).unwrap()
@@ -221,7 +221,7 @@ impl Lab {
     }
 }
 
-/// The backend on the near side of the line.
+/// The backend on the near side of the link.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     inner: MemoryLocks,
@@ -259,7 +259,7 @@ impl Faulty {
                 }
                 answer
             }
-            Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the line is down")),
+            Fault::Down => Err(attempt.error(ErrorKind::Unavailable, phase, "the link is down")),
             Fault::Silent => self.unanswered(attempt, phase, patience).await,
             Fault::Hangs => std::future::pending().await,
             Fault::KeepsAnswers => {

@@ -129,6 +129,6 @@ async fn a_record_that_is_not_stamped_is_no_certainty_while_the_lock_may_be_held
     assert_eq!(lab.line.asked("write_record"), 1);
     assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
     let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
-    assert!(cause.contains("the line is down"), "{cause}");
+    assert!(cause.contains("the link is down"), "{cause}");
     assert_eq!(lab.store.used(), 1, "it is free: the test shows nothing");
 }

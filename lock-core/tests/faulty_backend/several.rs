@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::lab::{Fault, Faulty, Lab, eventually};
 
-/// A lab whose line takes several locks in one step, and a client over the line.
+/// A lab whose link takes several locks in one step, and a client over it.
 fn lab() -> (Lab, Client<Faulty>) {
     let lab = Lab::new();
     lab.line.takes_several(0);
@@ -112,7 +112,7 @@ async fn an_answer_that_is_lost_is_not_forgotten_when_a_wait_goes_on_one_by_one(
     let error = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
     let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
-    assert!(cause.contains("the line is down"), "{cause}");
+    assert!(cause.contains("the link is down"), "{cause}");
     nothing_is_left(&lab).await;
 }
 

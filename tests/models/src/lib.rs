@@ -9,7 +9,7 @@
 
 pub mod handover;
 pub mod lease;
-pub mod line;
+pub mod queue;
 
 use std::hash::Hash;
 

@@ -1,15 +1,15 @@
-//! The line of nodes, as it is and broken.
+//! The queue of nodes, as it is and broken.
 
 use models::explorer;
-use models::line::{Action, Line, Mutant};
+use models::queue::{Action, Mutant, Queue};
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 /// Two clients that want the lock once, in a time in which sessions expire.
-const CALM: Line =
-    Line { clients: 2, readers: 0, attempts: 1, timeout: 2, ticks: 3, cuts: 0, crashes: 0, mutant: None };
-const BROKEN_CONNECTION: Line = Line { cuts: 1, ..CALM };
+const CALM: Queue =
+    Queue { clients: 2, readers: 0, attempts: 1, timeout: 2, ticks: 3, cuts: 0, crashes: 0, mutant: None };
+const BROKEN_CONNECTION: Queue = Queue { cuts: 1, ..CALM };
 
-fn explore(model: Line) {
+fn explore(model: Queue) {
     let checker = explorer(model.clone()).spawn_bfs().join();
     println!("{model:?}: {} states", checker.unique_state_count());
     checker.assert_properties();
@@ -22,18 +22,18 @@ fn holds_while_a_connection_breaks() {
 
 #[test]
 fn holds_while_a_process_dies() {
-    explore(Line { crashes: 1, ..CALM });
+    explore(Queue { crashes: 1, ..CALM });
 }
 
 #[test]
 fn holds_from_one_attempt_to_the_next() {
-    explore(Line { attempts: 2, ticks: 2, ..CALM });
+    explore(Queue { attempts: 2, ticks: 2, ..CALM });
 }
 
 #[test]
 fn holds_for_three() {
     // Too short for a session to expire under a holder, which two can show as well.
-    let model = Line { clients: 3, ticks: 1, ..CALM };
+    let model = Queue { clients: 3, ticks: 1, ..CALM };
     let checker = explorer(model.clone()).spawn_bfs().join();
     let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     must_hold.for_each(|property| checker.assert_no_discovery(property.name));
@@ -41,7 +41,7 @@ fn holds_for_three() {
 
 #[test]
 fn readers_hold_together_and_never_beside_a_writer() {
-    let model = Line { clients: 3, readers: 2, ticks: 0, ..CALM };
+    let model = Queue { clients: 3, readers: 2, ticks: 0, ..CALM };
     let checker = explorer(model.clone()).spawn_bfs().join();
     println!("{model:?}: {} states", checker.unique_state_count());
     let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
@@ -50,8 +50,8 @@ fn readers_hold_together_and_never_beside_a_writer() {
 }
 
 /// Explores a broken model until a property fails, and says which one it expected.
-fn refuted(mutant: Mutant, property: &'static str, model: Line) {
-    let model = Line { mutant: Some(mutant), ..model };
+fn refuted(mutant: Mutant, property: &'static str, model: Queue) {
+    let model = Queue { mutant: Some(mutant), ..model };
     let first = HasDiscoveries::AnyOf([property].into());
     let checker = explorer(model).finish_when(first).spawn_bfs().join();
     let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
@@ -69,11 +69,11 @@ macro_rules! refuted {
 }
 
 refuted! {
-    a_session_counts_from_its_last_request: DeadlineFromReply by "exclusion" in Line { timeout: 3, ticks: 4, ..CALM },
+    a_session_counts_from_its_last_request: DeadlineFromReply by "exclusion" in Queue { timeout: 3, ticks: 4, ..CALM },
     a_holder_looks_at_the_clock: EndlessBelief by "exclusion" in CALM,
     a_node_is_looked_for_before_another_is_made: CreatedTwice by "one place each" in BROKEN_CONNECTION,
     a_node_of_a_former_session_does_not_count: FormerSession by "belief is true" in CALM,
-    news_make_no_grant: NewsGrant by "exclusion" in Line { clients: 3, ticks: 0, ..CALM },
+    news_make_no_grant: NewsGrant by "exclusion" in Queue { clients: 3, ticks: 0, ..CALM },
     a_node_that_has_gone_is_not_watched: WatchOnNothing by "waiters get on" in CALM,
     what_is_given_up_is_undone: NoUndo by "nothing is left" in CALM,
     what_was_not_answered_may_be_there: UndoByMemory by "nothing is left" in CALM,

@@ -43,8 +43,8 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The line in which its tries stand, if only one of them is on its way at a time.
-    fn line(&self) -> Option<&Mutex<()>> {
+    /// The queue of its tries, if only one of them is on its way at a time.
+    fn turns(&self) -> Option<&Mutex<()>> {
         None
     }
 
@@ -145,7 +145,7 @@ impl<S: Steps> SpecimenBackend<S> {
     }
 
     pub(super) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        let _turn = OptionFuture::from(self.0.line().map(Mutex::lock)).await;
+        let _turn = OptionFuture::from(self.0.turns().map(Mutex::lock)).await;
         let sent_at = self.clock().now();
         match in_time(self.0.take(attempt)).await {
             Ok(is_granted) => Ok(is_granted.then(|| self.grant(attempt, sent_at))),

@@ -1,12 +1,12 @@
 //! The course of a state if nothing more goes wrong.
 
 use super::client::Phase;
-use super::{Action, Line, State};
+use super::{Action, Queue, State};
 
 /// Steps after which a state that has not come to rest never will.
 const ENOUGH: usize = 300;
 
-impl Line {
+impl Queue {
     /// Whether everybody who lives gets the lock, or gives up, if from now on nothing is lost and nobody dallies.
     pub(super) fn comes_to_rest(&self, state: &State) -> bool {
         let mut state = state.clone();

@@ -73,7 +73,7 @@ pub(super) enum Reply {
     Created {
         zxid: u8,
     },
-    /// In the order of the line.
+    /// In the order of the queue.
     Listed(Vec<Listed>),
     Found(Option<Node>),
     NoNode,
@@ -88,7 +88,7 @@ pub(super) enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Ensemble {
     /// In the order of their names.
-    pub(super) line: Vec<Node>,
+    pub(super) queue: Vec<Node>,
     timeout: u8,
     sessions: Vec<Life>,
     watches: Vec<(Session, u8)>,
@@ -142,7 +142,7 @@ impl Ensemble {
             Request::Create(seat) => self.create(seat, session, mutant),
             Request::List => Reply::Listed(self.listed()),
             Request::Find(seat) => self.find(seat, session, mutant),
-            Request::Watch(zxid) if self.line.iter().any(|node| node.zxid == zxid) => {
+            Request::Watch(zxid) if self.queue.iter().any(|node| node.zxid == zxid) => {
                 self.watches.push((session, zxid));
                 return (None, Vec::new());
             }
@@ -165,29 +165,29 @@ impl Ensemble {
     }
 
     fn listed(&self) -> Vec<Listed> {
-        self.line.iter().map(|node| Listed { zxid: node.zxid, role: node.seat.role }).collect()
+        self.queue.iter().map(|node| Listed { zxid: node.zxid, role: node.seat.role }).collect()
     }
 
     fn create(&mut self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {
         self.last_zxid += 1;
         // An empty directory may be cleared away by the servers, and the numbers of its nodes begin anew.
-        let anew = mutant == Some(Mutant::TokenFromName) && self.line.is_empty();
+        let anew = mutant == Some(Mutant::TokenFromName) && self.queue.is_empty();
         let token = if anew { 1 } else { self.last_zxid };
         self.token_went_back |= token <= self.last_token;
         self.last_token = token;
-        self.line.push(Node { seat, session, zxid: self.last_zxid });
+        self.queue.push(Node { seat, session, zxid: self.last_zxid });
         Reply::Created { zxid: self.last_zxid }
     }
 
     fn find(&self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {
         let any = mutant == Some(Mutant::FormerSession);
-        let mut found = self.line.iter().filter(|node| node.seat == seat && (any || node.session == session));
+        let mut found = self.queue.iter().filter(|node| node.seat == seat && (any || node.session == session));
         Reply::Found(found.next().copied())
     }
 
     fn delete(&mut self, mut gone: impl FnMut(&Node) -> bool) -> Vec<Session> {
-        let (deleted, line) = self.line.drain(..).partition(|node| gone(node));
-        self.line = line;
+        let (deleted, queue) = self.queue.drain(..).partition(|node| gone(node));
+        self.queue = queue;
         let deleted: Vec<Node> = deleted;
         let fires = |zxid| deleted.iter().any(|node| node.zxid == zxid);
         let (fired, watches) = self.watches.drain(..).partition(|(_, zxid)| fires(*zxid));

@@ -1,4 +1,4 @@
-//! A line of ephemeral sequential nodes: what `lock-zk` does for the mutex and the read-write lock.
+//! A queue of ephemeral sequential nodes: what `lock-zk` does for the mutex and the read-write lock.
 //!
 //! The clients (`client.rs`) decide by what ships: `Contention`, which knows a place in the queue, and `SessionLease`. The servers
 //! (`ensemble.rs`) are what ZooKeeper promises: requests of one session are answered in order, a session that has moved to another
@@ -28,7 +28,7 @@ pub use mutant::Mutant;
 
 /// Some clients, each with some attempts, and how much may go wrong.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct Queue {
     /// The number of clients.
     pub clients: u8,
     /// The number of them that are readers: the last ones. The others write if there are any, and want a mutex otherwise.
@@ -82,7 +82,7 @@ pub enum Action {
     Crash(usize),
 }
 
-impl Line {
+impl Queue {
     fn role(&self, client: u8) -> Role {
         match self.readers {
             0 => Role::Lock,
@@ -179,7 +179,7 @@ fn tell(clients: &mut [Client], told: &[Session]) {
     }
 }
 
-impl Model for Line {
+impl Model for Queue {
     type State = State;
     type Action = Action;
 
@@ -217,9 +217,9 @@ impl Model for Line {
             }),
             Property::always("tokens grow", |_, state: &State| !state.ensemble.token_went_back),
             Property::always("one place each", |_, state: &State| {
-                let line = &state.ensemble.line;
-                line.iter().all(|one| {
-                    line.iter().filter(|two| (two.seat, two.session) == (one.seat, one.session)).count() == 1
+                let queue = &state.ensemble.queue;
+                queue.iter().all(|one| {
+                    queue.iter().filter(|two| (two.seat, two.session) == (one.seat, one.session)).count() == 1
                 })
             }),
             Property::always("nothing is left", |_, state: &State| !state.has_residue()),
@@ -236,7 +236,7 @@ impl Model for Line {
                 let former = |client: &Client, session: Session| {
                     session.client == client.session.client && session.number < client.session.number
                 };
-                state.clients.iter().any(|client| state.ensemble.line.iter().any(|node| former(client, node.session)))
+                state.clients.iter().any(|client| state.ensemble.queue.iter().any(|node| former(client, node.session)))
             }),
         ];
         if self.readers > 1 {
@@ -249,22 +249,22 @@ impl Model for Line {
 }
 
 impl State {
-    fn believers<'a>(&'a self, model: &'a Line) -> impl Iterator<Item = &'a Client> {
+    fn believers<'a>(&'a self, model: &'a Queue) -> impl Iterator<Item = &'a Client> {
         self.clients.iter().filter(|client| client.believes(model.mutant))
     }
 
     /// Whether the client's node is the first, or one of readers who are, for as long as it believes.
     fn is_backed(&self, client: &Client) -> bool {
-        let line = &self.ensemble.line;
-        let place = line.iter().position(|node| Some(&node.zxid) == client.contention.node());
-        let together = |to| line[..=to].iter().all(|node| node.seat.role == Role::Read);
+        let queue = &self.ensemble.queue;
+        let place = queue.iter().position(|node| Some(&node.zxid) == client.contention.node());
+        let together = |to| queue[..=to].iter().all(|node| node.seat.role == Role::Read);
         place.is_some_and(|place| place == 0 || together(place))
             && self.ensemble.lives_for(client.session).is_some_and(|left| left >= client.left())
     }
 
     /// Whether a node of an attempt that has ended is in the queue.
     fn has_residue(&self) -> bool {
-        self.ensemble.line.iter().any(|node| {
+        self.ensemble.queue.iter().any(|node| {
             let client = &self.clients[usize::from(node.seat.client)];
             client.phase != Phase::Crashed && node.seat.attempt < client.seat.attempt
         })

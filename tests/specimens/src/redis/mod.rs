@@ -248,8 +248,8 @@ impl backend::Steps for OnRedis {
         self.steps.counts_from_the_reply()
     }
 
-    fn line(&self) -> Option<&tokio::sync::Mutex<()>> {
-        self.steps.line()
+    fn turns(&self) -> Option<&tokio::sync::Mutex<()>> {
+        self.steps.turns()
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The line in which its tries stand, if only one of them is on its way at a time.
-    fn line(&self) -> Option<&tokio::sync::Mutex<()>> {
+    /// The queue of its tries, if only one of them is on its way at a time.
+    fn turns(&self) -> Option<&tokio::sync::Mutex<()>> {
         None
     }
 

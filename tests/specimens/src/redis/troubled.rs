@@ -72,12 +72,12 @@ impl Steps for Unrecognised {
 
 #[derive(Debug, Default)]
 pub(super) struct OneAtATime {
-    line: Mutex<()>,
+    turns: Mutex<()>,
 }
 
 impl Steps for OneAtATime {
-    fn line(&self) -> Option<&Mutex<()>> {
-        Some(&self.line) // the time of each begins with its turn: the flaw
+    fn turns(&self) -> Option<&Mutex<()>> {
+        Some(&self.turns) // the time of each begins with its turn: the flaw
     }
 }
 

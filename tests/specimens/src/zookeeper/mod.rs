@@ -3,7 +3,7 @@
 //! - [`Recipe::Herd`], waiters that all watch the directory: whoever comes or goes wakes everybody, and all of them list it.
 //! - [`Recipe::LookedUpOnce`], a predecessor that is looked up once: when it gives up, whoever waited for it takes itself for
 //!   the next, although somebody before both still holds.
-//! - [`Recipe::SortedByName`], a line that is sorted by the nodes' whole names: what stands before the number decides, and a
+//! - [`Recipe::SortedByName`], a queue that is sorted by the nodes' whole names: what stands before the number decides, and a
 //!   newcomer comes before the holder.
 //! - [`Recipe::PlainDelete`], one ephemeral node for the lock, deleted by its path: a holder whose session has ended deletes
 //!   the node of whoever holds the lock by then.
@@ -19,8 +19,8 @@
 //! - [`Recipe::LaterWriters`], readers that wait for every writer in the queue: one that came later waits for them in turn, and nobody
 //!   gets the lock although it is free.
 
-mod line;
 mod operator;
+mod queue;
 mod rwlock;
 mod session;
 
@@ -36,7 +36,7 @@ use lock_testkit::{
 use lock_testkit_servers::faults::StoreFault;
 use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperEnsemble, ZooKeeperServer};
 
-use self::line::Line;
+use self::queue::Queue;
 use self::session::{Session, TIMEOUT};
 use super::{Rejection, backend};
 
@@ -51,7 +51,7 @@ pub enum Recipe {
     Herd,
     /// Looks its predecessor up once.
     LookedUpOnce,
-    /// Sorts the line by whole names.
+    /// Sorts the queue by whole names.
     SortedByName,
     /// One node, deleted by its path.
     PlainDelete,
@@ -140,7 +140,7 @@ impl Specimen {
     async fn client(&self, url: &str, timeout: Duration, namespace: &str) -> Result<Locks, Error> {
         let session = Session::open(url, timeout).await.map_err(|error| backend::unavailable(&error))?;
         let machine = self.machines.fetch_add(1, Ordering::Relaxed);
-        let client = backend::client(Line::new(self.recipe, machine, session, namespace))?;
+        let client = backend::client(Queue::new(self.recipe, machine, session, namespace))?;
         Ok(Locks::new(&client).with_rwlock(&client))
     }
 }
@@ -195,7 +195,7 @@ impl Recipe {
             Self::Reference => "the sound reference on ZooKeeper",
             Self::Herd => "waiters that all watch the parent",
             Self::LookedUpOnce => "a predecessor that is looked up once",
-            Self::SortedByName => "a line sorted by names",
+            Self::SortedByName => "a queue sorted by names",
             Self::PlainDelete => "one node, deleted by its path",
             Self::Persistent => "nodes without a session",
             Self::Unasked => "a holder that does not ask for its node",

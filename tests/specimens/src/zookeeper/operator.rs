@@ -5,15 +5,15 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
 use lock_testkit::HarnessError;
 
-use super::line::{Line, grant, is_shared};
+use super::queue::{Queue, grant, is_shared};
 
 #[async_trait]
-impl Operator for Line {
+impl Operator for Queue {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
-        let line = self.everybody(name, kind).await.map_err(|error| unanswered(name, &error))?;
+        let queue = self.everybody(name, kind).await.map_err(|error| unanswered(name, &error))?;
         let mut inspection = Inspection::default();
-        for (place, node) in line.iter().enumerate() {
-            let is_let_in = place == 0 || line[..=place].iter().all(|node| is_shared(node));
+        for (place, node) in queue.iter().enumerate() {
+            let is_let_in = place == 0 || queue[..=place].iter().all(|node| is_shared(node));
             if is_let_in {
                 let mut holder = Holder::unknown();
                 (holder.grant, holder.shared) = (grant(node), is_shared(node));
@@ -33,8 +33,8 @@ impl Operator for Line {
         _by: &Owner,
         _why: &str,
     ) -> Result<bool, Error> {
-        let line = self.everybody(name, kind).await.map_err(|error| unanswered(name, &error))?;
-        let Some(node) = line.iter().find(|node| grant(node) == Some(freed)) else { return Ok(false) };
+        let queue = self.everybody(name, kind).await.map_err(|error| unanswered(name, &error))?;
+        let Some(node) = queue.iter().find(|node| grant(node) == Some(freed)) else { return Ok(false) };
         self.session.delete(self.path(name, kind, node)).await.map_err(|error| unanswered(name, &error))
     }
 }

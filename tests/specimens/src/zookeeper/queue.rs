@@ -16,7 +16,7 @@ use crate::backend::{Look, Steps};
 
 /// A recipe's client.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Queue {
     recipe: Recipe,
     /// The number of clients that there were before.
     machine: u32,
@@ -28,7 +28,7 @@ pub(super) struct Line {
     numbers: Mutex<HashMap<GrantId, u64>>,
 }
 
-impl Line {
+impl Queue {
     pub(super) fn new(recipe: Recipe, machine: u32, session: Session, namespace: &str) -> Self {
         let session = match recipe {
             Recipe::Hasty => session.hasty(), // the flaw
@@ -91,8 +91,8 @@ impl Line {
 
     /// This attempt's node, if it is there.
     async fn mine(&self, attempt: &Attempt) -> Result<Option<String>, HarnessError> {
-        let line = self.everybody(&attempt.name, attempt.kind).await?;
-        Ok(line.into_iter().find(|node| self.is_mine(attempt, node)))
+        let queue = self.everybody(&attempt.name, attempt.kind).await?;
+        Ok(queue.into_iter().find(|node| self.is_mine(attempt, node)))
     }
 
     /// Sees to it that this attempt stands in the queue, and looks who else does.
@@ -103,9 +103,9 @@ impl Line {
                 Recipe::Herd => self.session.watch_children(directory).await?, // everybody watches everybody: the flaw
                 _ => (self.session.children(directory).await?, None),
             };
-            let line = self.in_order(nodes);
-            match self.place(attempt, &line) {
-                Some(place) => return Ok(Standing { line, place, change }),
+            let queue = self.in_order(nodes);
+            match self.place(attempt, &queue) {
+                Some(place) => return Ok(Standing { queue, place, change }),
                 None => self.stand_in_line(attempt).await?,
             }
         }
@@ -117,14 +117,14 @@ impl Line {
     }
 
     /// Returns how many stand before this attempt, if it stands in the queue.
-    fn place(&self, attempt: &Attempt, line: &[String]) -> Option<usize> {
+    fn place(&self, attempt: &Attempt, queue: &[String]) -> Option<usize> {
         match self.recipe {
             // Once it stood there, it does not look for itself: the flaw.
             Recipe::Placeless => {
                 let mine = self.own_number(attempt)?;
-                Some(line.iter().filter(|node| number(node).is_some_and(|number| number < mine)).count())
+                Some(queue.iter().filter(|node| number(node).is_some_and(|number| number < mine)).count())
             }
-            _ => line.iter().position(|node| self.is_mine(attempt, node)),
+            _ => queue.iter().position(|node| self.is_mine(attempt, node)),
         }
     }
 
@@ -140,12 +140,12 @@ impl Line {
     }
 
     /// Returns the node that this attempt waits for; nothing if it is let in.
-    fn obstacle(&self, attempt: &Attempt, Standing { line, place, .. }: &Standing) -> Option<String> {
-        let before = line.get(..*place).unwrap_or_default();
+    fn obstacle(&self, attempt: &Attempt, Standing { queue, place, .. }: &Standing) -> Option<String> {
+        let before = queue.get(..*place).unwrap_or_default();
         match (self.recipe, attempt.kind) {
-            (Recipe::LookedUpOnce, _) => self.predecessor(attempt, before).filter(|found| line.contains(found)),
+            (Recipe::LookedUpOnce, _) => self.predecessor(attempt, before).filter(|found| queue.contains(found)),
             // Those behind it, too: the flaw.
-            (Recipe::LaterWriters, Kind::Read) => line.iter().rfind(|node| !is_shared(node)).cloned(),
+            (Recipe::LaterWriters, Kind::Read) => queue.iter().rfind(|node| !is_shared(node)).cloned(),
             (_, Kind::Read) => before.iter().rfind(|node| !is_shared(node)).cloned(),
             _ => before.last().cloned(),
         }
@@ -165,10 +165,10 @@ impl Line {
 
 /// An attempt's place in the queue.
 struct Standing {
-    line: Vec<String>,
+    queue: Vec<String>,
     /// The number of nodes before it.
     place: usize,
-    /// The watch for a change of the line, if that was asked for.
+    /// The watch for a change of the queue, if that was asked for.
     change: Option<Change>,
 }
 
@@ -176,8 +176,8 @@ struct Standing {
 const THE_NODE: &str = "lock";
 
 #[async_trait]
-impl Steps for Line {
-    /// As far as the sound one goes; without a line of nodes that tell whose they are, there is none to look at.
+impl Steps for Queue {
+    /// As far as the sound one goes; without a queue of nodes that tell whose they are, there is none to look at.
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::none();
         guarantees.exclusion_across_failover = Support::Yes;

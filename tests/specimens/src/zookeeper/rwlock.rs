@@ -1,15 +1,15 @@
-//! The read-write lock: readers and writers in one line.
+//! The read-write lock: readers and writers in one queue.
 
 use async_trait::async_trait;
 use lock_core::clock::Deadline;
 use lock_core::driver::{Attempt, Grant, RwLockBackend};
 use lock_core::{Error, ErrorKind, Phase};
 
-use super::line::Line;
+use super::queue::Queue;
 use crate::backend::SpecimenBackend;
 
 #[async_trait]
-impl RwLockBackend for SpecimenBackend<Line> {
+impl RwLockBackend for SpecimenBackend<Queue> {
     async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.try_once(attempt).await
     }
