@@ -6,7 +6,7 @@
 //! Every access presents its token, **reads included**. Otherwise: B reads with token 2 without saying so, the late A
 //! writes with token 1 and is admitted, B writes what it computed from its read, and A's acknowledged write is lost.
 //!
-//! The same condition in SQL, for an exclusive token (`$1`) on a row that carries its fence:
+//! In SQL, for an exclusive token (`$1`) on a row that carries its fence:
 //!
 //! ```sql
 //! UPDATE orders SET state = $2, fence = $1 WHERE id = $3 AND fence <= $1;

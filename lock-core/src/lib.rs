@@ -19,7 +19,7 @@
 //! ```
 //! A guard is a [`Lease`]: it is renewed in the background, computes [`is_held`](Lease::is_held) from the clock, tells of
 //! a loss through [`lost`](Lease::lost), and drops work with [`while_held`](Lease::while_held) before the lock can lapse.
-//! What a resource needs so that a late holder does no harm is a [`FencingToken`]; see [`fence`].
+//! A [`FencingToken`] lets a resource refuse a holder that is late; see [`fence`].
 //!
 //! # Watching locks
 //! Through `tracing`, at level `DEBUG`: a span for each acquisition that asks the server (`lock.acquire`), each step

@@ -137,7 +137,7 @@ impl Drop for Operation {
     }
 }
 
-/// What a subscriber makes of something; `None` if it panics.
+/// Calls a subscriber, and returns its answer; `None` if it panics.
 fn heard<T>(told: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(told)).ok()
 }

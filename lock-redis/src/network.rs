@@ -14,7 +14,7 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// Opens a connection.
     ///
     /// # Errors
-    /// Where the system's `connect` has one.
+    /// If the system's `connect` fails.
     async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>>;
 }
 

@@ -37,7 +37,7 @@ pub trait Harness: Send + Sync + 'static {
     /// locks, clients of two do not.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// An error of the backend.
     async fn connect(&self, namespace: &str) -> Result<Locks, Error>;
 
     /// The address at which another process reaches these servers, for the cases that kill a holder; `None` if it cannot
@@ -129,7 +129,7 @@ pub trait GroundTruth: Send + Sync {
     /// each. What a backend keeps on purpose (a compact fence counter) is left out.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError>;
 }
 
@@ -139,14 +139,14 @@ pub trait Admin: Send + Sync {
     /// Deletes the entry of this lock, whatever its kind and whoever holds it; its queue may stay.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError>;
 
     /// Puts something that no backend would write at the place where the mutex of this name has its entry (a value of
     /// the wrong type); [`delete_entry`](Admin::delete_entry) removes it again. `false` if there is no such thing here.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError>;
 }
 
@@ -156,13 +156,13 @@ pub trait Foreign: Send + Sync {
     /// Tries once for the key; returns whether it was taken.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn try_hold(&self, key: &str, ttl: Duration) -> Result<bool, HarnessError>;
 
     /// Releases the key, if this client still has it; whether it had.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn release(&self, key: &str) -> Result<bool, HarnessError>;
 }
 
@@ -180,7 +180,7 @@ pub trait Linked: Send + Sync {
     /// [`servers`](Linked::servers) at the address in its place.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// An error of the backend.
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error>;
 
     /// Whether each lock is at one of the servers, and not at all of them: a fault of the links shows where the lock is.
@@ -201,14 +201,14 @@ pub trait Sessions: Send + Sync {
     /// The ids of the sessions that have anything under this namespace. Each client has a session of its own.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn present(&self, namespace: &str) -> Result<Vec<String>, HarnessError>;
 
     /// Ends one of them, as if it had expired, and says by what that was seen: what it had at the servers is gone then. A
     /// case without this proof has shown nothing, and fails as unknown.
     ///
     /// # Errors
-    /// What the server or the connection reports.
+    /// An error of the server or the connection.
     async fn end(&self, session: &str) -> Result<Proof, HarnessError>;
 }
 
@@ -227,7 +227,7 @@ pub trait DisposableServers: Send + Sync {
     /// A new, independent client of them, as [`Harness::connect`] makes it of the other ones.
     ///
     /// # Errors
-    /// What the backend reports.
+    /// An error of the backend.
     async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error>;
 }
 
@@ -247,7 +247,7 @@ pub enum ServerFault {
 
 /// Servers that a case has for itself. They end when this is dropped.
 ///
-/// What is done to them has to be proven: a case without proof has shown nothing, and fails as unknown.
+/// A fault has to be proven: a case without proof has shown nothing, and fails as unknown.
 #[async_trait]
 pub trait DisposableServer: Send + Sync {
     /// The URL that clients connect to.

@@ -30,7 +30,7 @@ impl<F> Judged<F> {
 /// premise, a machine that runs, did not hold. Such a run says nothing, neither for nor against. The next one begins when
 /// the machine has calmed down.
 ///
-/// What `is_timeless` no standstill explains, and counts at once.
+/// A failure that `is_timeless` is not explained by a standstill, and counts at once.
 pub(crate) fn judge<F: Display>(
     what: &str,
     is_timeless: fn(&F) -> bool,

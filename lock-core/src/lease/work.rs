@@ -59,7 +59,7 @@ impl<T> From<WorkError<T>> for Error {
 }
 
 impl<T> WorkError<T> {
-    /// The same failure, with its error completed.
+    /// Completes the error of the failure.
     pub(crate) fn map(self, complete: impl FnOnce(Error) -> Error) -> Self {
         Self { error: complete(self.error), ..self }
     }

@@ -66,7 +66,7 @@ pub(crate) struct InUse<'a> {
     pipe: Option<Connection>,
     moves: u64,
     until: BootInstant,
-    /// Where it was opened.
+    /// The runtime in which the connection was opened.
     runtime: Option<Id>,
     right: Right<'a>,
 }

@@ -137,7 +137,7 @@ fn length(word: Option<&[u8]>) -> io::Result<usize> {
     length.filter(|length| *length <= LONGEST_VALUE).ok_or_else(senseless)
 }
 
-/// What is left of an item's time; -1 without end.
+/// Reads the seconds that an item has left; -1 without end.
 fn seconds(word: &[u8]) -> Option<i64> {
     match word.strip_prefix(b"-") {
         Some(below_zero) => number(below_zero).and_then(|seconds| 0_i64.checked_sub_unsigned(seconds)),

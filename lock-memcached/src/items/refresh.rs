@@ -1,8 +1,8 @@
 //! Giving items more time: all of them in one pipeline, and those that have changed meanwhile together once more.
 //!
-//! What is left of an item is looked at after its renewal: while a client is slow to read the item, the server makes a new
-//! one of it when it is changed, which does not get the new TTL (seen with 1.6.18), although the answer says so. Once
-//! more is enough: the new one is read by nobody.
+//! Each renewal is followed by a look at the time that is left. While a slow client reads an item, the server answers a
+//! change of it with a new item, which does not get the new TTL (seen with 1.6.18), although the answer says so. A second
+//! renewal is enough: nobody reads the new item.
 
 use std::sync::Arc;
 

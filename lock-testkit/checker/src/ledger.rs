@@ -114,8 +114,8 @@ impl<'h> Ledger<'h> {
 
     /// Returns until when a claim may have stood in the way of others; `None` if it never did.
     ///
-    /// What was not confirmed goes on until the server has surely forgotten it: what is wrong with a server delays that,
-    /// because a request that lies before it is still carried out when it goes on. Or until the next holder.
+    /// A claim that was not confirmed goes on until the server has surely forgotten it, or until the next holder. A fault of
+    /// the server delays that, because a request that lies before it is still carried out when it goes on.
     pub(super) fn possible_until(&self, claim: &Claim<'_>) -> Option<u64> {
         let until = self.forgotten_by_itself(claim)?;
         Some(claim.gone_by.map_or(until, |gone| gone.min(until)))

@@ -1,7 +1,7 @@
 //! The order of holders. Of two holders that exclude each other, the one that was there first is gone when the other one
 //! certainly holds, whatever was heard of its release.
 //!
-//! That goes by what was certainly so: one had its hold behind it or was in it when its answer came, the other one is in its own
+//! The order goes by certain facts only: one had its hold behind it or was in it when its answer came, the other one is in its own
 //! later. Holds have no gaps and do not overlap, so the first is over by then.
 
 use super::belief::pieces;

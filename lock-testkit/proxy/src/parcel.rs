@@ -1,4 +1,4 @@
-//! What travels between the two sides of a connection.
+//! The bytes and ends that travel between the two sides of a connection.
 
 use std::sync::Arc;
 

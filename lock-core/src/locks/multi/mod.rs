@@ -1,7 +1,7 @@
 //! Several locks at once: all or nothing, in one order everywhere, so that two callers never wait for each other.
 //!
 //! # In one step or one by one
-//! Where the server has a step that takes all of them or none, that is tried first: one request, and nobody ever sees a part of them
+//! A step of the server that takes all of them or none is tried first, if it has one: one request, and nobody ever sees a part of them
 //! held. In memory there always is one; on Redis for up to 64 locks on one server, or in one slot of a cluster; on ZooKeeper for up to
 //! 64 that are not at shared paths.
 //!

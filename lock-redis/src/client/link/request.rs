@@ -266,7 +266,7 @@ impl Link {
     }
 }
 
-/// Whole milliseconds, as Redis wants them. What is rounded off a TTL is less than the granularity that every lease has
+/// Returns whole milliseconds, as Redis wants them. The rest of a TTL is less than the granularity that every lease has
 /// subtracted.
 pub(crate) fn whole_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -277,7 +277,7 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
     whole_milliseconds(duration).to_string()
 }
 
-/// Whole milliseconds, rounded up: for what must not end sooner.
+/// Returns whole milliseconds as text, rounded up: for a time that must not be shorter.
 pub(crate) fn milliseconds_at_least(duration: Duration) -> String {
     milliseconds(duration.saturating_add(Duration::from_nanos(999_999)))
 }

@@ -70,8 +70,8 @@ pub(super) fn failed(error: &Error) -> Failed {
 
 /// Asks a holder. The instant must have been read before: then whoever still holds has held at that instant, too.
 ///
-/// What remains is asked for first: who holds after nothing has remained contradicts itself, and its deadline is put before
-/// the instant for the checker to see it.
+/// The remaining time is asked for first: a holder that holds after none has remained contradicts itself, and its deadline is
+/// put before the instant for the checker to see it.
 pub(super) fn sample(lease: &Lease, t: u64) -> Sample {
     let remaining = nanos(lease.remaining());
     let held = lease.is_held();

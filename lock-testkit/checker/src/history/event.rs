@@ -344,7 +344,7 @@ pub const STALL: &str = "stall";
 /// The death of a process, which was seen at the event's time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Death {
-    /// Who.
+    /// The process that died.
     pub victim: Text,
 }
 

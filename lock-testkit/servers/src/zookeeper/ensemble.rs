@@ -184,7 +184,7 @@ impl ZooKeeperEnsemble {
     /// over; writes, `sync` and new sessions wait. Its leader ends the sessions of its clients meanwhile, after their
     /// timeouts. Once it has noticed, it closes their connections and serves nobody.
     ///
-    /// What servers say to each other in elections is not cut. So a leader that is cut off may be elected again, by
+    /// The elections among the servers are not cut. So a leader that is cut off may be elected again, by
     /// servers that cannot follow it: freeze it instead ([`ZooKeeperServer::stop`]).
     ///
     /// # Errors

@@ -125,7 +125,7 @@ pub(super) async fn list(client: Arc<Client>, listings: Arc<Listings>, path: Arc
 /// The outcome of many requests as one that was not carried out.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// Whole: nothing was done. Whatever was the matter with one of them, the others go singly, too.
+    /// All of them: nothing was done. Each goes singly, whatever was the matter with one of them.
     Batch,
     /// Because of the stamp, which nobody has asked for.
     Stamp,

@@ -28,7 +28,7 @@ type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
 /// The way in which one request is sent by itself.
 type Singly<A> = fn(&Dispatch, &Arc<Client>, A) -> RequestFuture;
 
-/// Whatever sends what waits.
+/// The sender of the requests that wait.
 #[derive(Clone)]
 pub(super) struct Sending {
     shared: Arc<Dispatch>,

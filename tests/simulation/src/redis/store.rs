@@ -49,7 +49,7 @@ pub struct Store {
     pub published: Vec<(Bytes, Bytes)>,
 }
 
-/// That a key holds another kind of data than the command is for.
+/// A key holds another kind of data than the command is for.
 #[derive(Debug)]
 pub struct WrongType;
 

@@ -2,8 +2,8 @@
 //!
 //! A request goes to the master of its slot. What that one refuses because it is not in charge (any more, yet, or at
 //! present) was not carried out, and is sent to another one, or again after a pause, as long as its operation has time.
-//! What was lost with a connection is the caller's to decide, who knows by the attempt's number whether it may be sent
-//! again.
+//! A request that was lost with its connection goes back to the caller, who knows by the attempt's number whether it may
+//! be sent again.
 //!
 //! No lock is held while anything is awaited: requests in flight, the search for a new map and the dialling of nodes never
 //! wait for each other.

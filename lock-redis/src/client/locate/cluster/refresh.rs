@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// The first map, from the nodes that were named.
 ///
 /// # Errors
-/// What the last of them said, if none has one.
+/// The failure of the last of them, if none has one.
 pub(super) async fn first(opener: &Opener, seeds: &[Address], server: &str) -> Result<(Map, Memory), Error> {
     let (mut failure, mut memory) = (None, Memory::default());
     // Not all at once: any of them would do, and there may be many.
