@@ -90,7 +90,7 @@ impl Member {
         said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
     }
 
-    /// Releases. What cannot be confirmed is owed, unless the server has not been reachable since the attempt began.
+    /// Releases. A release that the server does not confirm is owed, unless it has not been reachable since the attempt began.
     ///
     /// # Cancel safety
     /// A dropped release is owed too.
@@ -102,9 +102,8 @@ impl Member {
         let request = owed_release.request.clone();
         let mut unconfirmed = UnconfirmedRelease { member: self.clone(), owed_release: Some(owed_release) };
         let outcome = self.clone().put(request, until).await;
-        // A server that answers with an error has carried out what was sent before it; its expiry does the rest.
-        let unheard = |failed: &Failed| failed.fate == RequestFate::Unknown || !self.link.is_up();
-        if !outcome.as_ref().is_err_and(unheard) {
+        // What is of another type at the lock's place is nobody's grant. Any other refusal may pass, before the lease does.
+        if outcome.as_ref().map_or_else(|failed| failed.wrong_type, |_| true) {
             unconfirmed.owed_release = None;
         }
         outcome
@@ -188,6 +187,8 @@ pub(super) fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::ErrorKind;
+
     use super::*;
     use crate::address::Address;
     use crate::client::dial::Opener;
@@ -243,6 +244,28 @@ mod tests {
         }
         assert_eq!(member.owed_releases().len(), MOST_OWED);
         server.cont().unwrap();
+        member.link.close();
+    }
+
+    /// The connection stays: a server that refuses need not be away.
+    #[tokio::test]
+    async fn a_release_that_is_refused_is_owed_until_it_is_carried_out() {
+        let started = lock_testkit_servers::redis::RedisServer::start_own().await;
+        let Some(server) = lock_testkit::testing::installed(started) else { return };
+        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
+        let member = member(Address::Tcp { host, port: port.parse().unwrap() });
+        let now = SystemClock.now();
+        let (until, over_at) = (now.plus(Duration::from_secs(10)), now.plus(Duration::from_secs(60)));
+        member.link.ready(until).await.unwrap();
+        let operator = server.client().unwrap();
+        operator.command(&["ACL", "SETUSER", "default", "-@scripting"]).await.unwrap();
+        let owed_release = release(over_at);
+        let refused = member.clone().release(owed_release.clone(), until).await.unwrap_err();
+        assert_eq!(refused.error.kind(), ErrorKind::Denied);
+        assert!(member.link.is_up() && member.owes());
+        operator.command(&["ACL", "SETUSER", "default", "+@scripting"]).await.unwrap();
+        futures_util::future::join_all(member.send_owed(usize::MAX)).await;
+        assert!(!member.owes());
         member.link.close();
     }
 
