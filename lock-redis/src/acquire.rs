@@ -6,19 +6,20 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, Grant, Kind};
 use lock_core::{Error, ErrorKind, GrantId, Owner, Phase};
 
 use crate::client::call::Call;
 use crate::client::identity::Identity;
-use crate::client::link::request::{milliseconds, whole_milliseconds};
+use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::request::{Failed, Request, milliseconds, whole_milliseconds};
 use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::record;
-use crate::store::scripts::Script;
+use crate::store::scripts::{self, Script};
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
 
@@ -61,7 +62,12 @@ pub(crate) enum ShortAcquire {
     Granted(Grant),
     Held,
     AskTheQueue,
+    /// There is none, or it failed like this.
+    NotAsked(Option<Failed>),
 }
+
+/// Tells of a reply of the short way that breaks its rule.
+const NO_TOKEN: &str = "the server granted the lock without a token";
 
 impl Acquisitions {
     /// Acquisitions over these links, whose waiters are in these queues.
@@ -79,16 +85,14 @@ impl Acquisitions {
     /// Tries once; a grant counts only if it is confirmed where that is wanted.
     pub(crate) async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let keys = self.keys.checked(&attempt.name, attempt.kind)?;
-        let until = self.links.until();
-        let granted = if keys.form == Form::Text {
-            match self.short(&keys, attempt, until).await? {
-                ShortAcquire::Granted(grant) => Some(grant),
-                ShortAcquire::Held => None,
-                ShortAcquire::AskTheQueue => self.once(&keys, attempt, until).await?,
-            }
-        } else {
-            self.once(&keys, attempt, until).await?
+        let (until, caller) = (self.links.until(), self.links.caller());
+        let granted = match self.short(&keys, attempt, until, caller.as_ref()).await? {
+            ShortAcquire::Granted(grant) => Some(grant),
+            ShortAcquire::Held => None,
+            ShortAcquire::AskTheQueue => self.once(&keys, attempt, until, None).await?,
+            ShortAcquire::NotAsked(failed) => self.once(&keys, attempt, until, failed).await?,
         };
+        drop(caller);
         self.confirmed(attempt, granted, until).await
     }
 
@@ -108,12 +112,33 @@ impl Acquisitions {
         }
     }
 
-    /// Takes a lock that is free and for which nobody waits, in the short way.
+    /// Takes a lock that leaves room and for which nobody waits, in the short way if it has one.
     pub(crate) async fn short(
         &self,
         keys: &Keys,
         attempt: &Attempt,
         until: BootInstant,
+        caller: Option<&Caller<'_>>,
+    ) -> Result<ShortAcquire, Error> {
+        match (keys.form, caller) {
+            (Form::Text, _) => self.short_mutex(keys, attempt, until, caller).await,
+            // An owner's entry has no short way, and one request by itself would gain nothing: the long way begins with it.
+            (Form::Holders, Some(caller))
+                if caller.has_company && attempt.kind != Kind::Reentrant && !self.queues.is_busy(&keys.lock) =>
+            {
+                // Boxed: it would be in the future of every acquisition of a mutex.
+                Box::pin(self.short_holder(keys, attempt, until, caller)).await
+            }
+            (Form::Holders | Form::Redisson, _) => Ok(ShortAcquire::NotAsked(None)),
+        }
+    }
+
+    async fn short_mutex(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+        caller: Option<&Caller<'_>>,
     ) -> Result<ShortAcquire, Error> {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
@@ -121,20 +146,56 @@ impl Acquisitions {
         call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner(&attempt.owner)?, ":"]);
         call.push_number(whole_milliseconds(attempt.ttl));
         let short = ShortRequest { way: ShortWay::Acquire, call, until };
-        let (reply, _) = self.links.run_short_for(attempt, short).await?;
+        let (reply, _) = self.links.run_short_for(attempt, short, &scripts::ACQUIRE_SHORT, caller).await?;
         let (sign, token) = self.links.short_reply(&reply, nonce, Phase::Acquire)?;
         match (sign, token) {
             (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
             (b'-', _) => Ok(ShortAcquire::Held),
             (b'?', _) => Ok(ShortAcquire::AskTheQueue),
-            _ => Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, "the server granted the lock without a token")),
+            _ => Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, NO_TOKEN)),
+        }
+    }
+
+    /// Takes a lock of another kind, together with what others ask for at the same moment.
+    async fn short_holder(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+        caller: &Caller<'_>,
+    ) -> Result<ShortAcquire, Error> {
+        let mut digits = [0; GrantId::LENGTH];
+        let nonce = attempt.id.encode(&mut digits);
+        let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(keys.beside(), ":f");
+        call = call.with([nonce, &self.identity.client]);
+        call.push_number(whole_milliseconds(attempt.ttl));
+        call = call.with([&*self.owner(&attempt.owner)?, &record::mode(attempt)]);
+        let request = BatchRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
+        let reply = match self.links.run_with_others(attempt, &request, caller).await {
+            Some(Ok(reply)) => reply,
+            Some(Err(failed)) => return Ok(ShortAcquire::NotAsked(Some(failed))),
+            None => return Ok(ShortAcquire::NotAsked(None)),
+        };
+        match self.links.short_reply(&reply, nonce, Phase::Acquire)? {
+            (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),
+            (b'?', _) => {
+                self.queues.found_held(&keys.lock);
+                Ok(ShortAcquire::AskTheQueue)
+            }
+            _ => Err(attempt.error(ErrorKind::Protocol, Phase::Acquire, NO_TOKEN)),
         }
     }
 
     /// Tries once. It goes on until `until` while the server has more to clear up than one run of a script may.
-    async fn once(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<Option<Grant>, Error> {
+    async fn once(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+        mut failed: Option<Failed>,
+    ) -> Result<Option<Grant>, Error> {
         loop {
-            match self.ask(keys, attempt, Stays::No, until).await? {
+            match self.ask(keys, attempt, Stays::No, until, failed.take()).await? {
                 AcquireReply::Granted(grant) => return Ok(Some(grant)),
                 AcquireReply::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
                 AcquireReply::Queued(queued) if queued.pause == Pause::None => {
@@ -173,13 +234,14 @@ impl Acquisitions {
         })
     }
 
-    /// Asks in the long way.
+    /// Asks in the long way: again, if asking in the short one has failed.
     pub(crate) async fn ask(
         &self,
         keys: &Keys,
         attempt: &Attempt,
         stays: Stays,
         until: BootInstant,
+        failed: Option<Failed>,
     ) -> Result<AcquireReply, Error> {
         let nonce = attempt.id.to_string();
         let ttl = milliseconds(attempt.ttl);
@@ -205,8 +267,8 @@ impl Acquisitions {
             claim.as_bytes(),
             mode.as_bytes(),
         ];
-        let script = &keys.scripts().acquire;
-        let (reply, _) = self.links.run_for(attempt, script, &keys.all(), &args, Phase::Acquire, until).await?;
+        let request = Request { script: &keys.scripts().acquire, keys: &keys.all(), args: &args };
+        let (reply, _) = self.links.run_for_after(failed, attempt, request, Phase::Acquire, until).await?;
         let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
         if fields.number()? == 1 {
             let token = fields.token()?;

@@ -10,7 +10,8 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use crate::cause::Cause;
 use crate::client::call::Call;
 use crate::client::identity::Identity;
-use crate::client::link::request::milliseconds_at_least;
+use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::request::{Failed, Request, milliseconds_at_least};
 use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
@@ -44,17 +45,17 @@ impl Releases {
 
     /// Releases a grant: in the short way if nobody is known to wait.
     pub(crate) async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        let until = self.links.until();
+        let (until, caller) = (self.links.until(), self.links.caller());
         let keys = &self.keys.of(&attempt.name, attempt.kind);
-        match self.short(keys, attempt, until).await? {
-            ShortRelease::Done => Ok(Released::Done),
-            ShortRelease::TakeLongWay(before) => {
-                let script = &keys.scripts().release;
-                let request = ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Release, until };
-                // Boxed: most releases go the short way, and their futures stay small.
-                Box::pin(self.run(request, before)).await
-            }
-        }
+        let (before, failed) = match self.short(keys, attempt, until, caller.as_ref()).await? {
+            ShortRelease::Done => return Ok(Released::Done),
+            ShortRelease::TakeLongWay(before) => (before, None),
+            ShortRelease::Failed(failed) => (SentBefore::NEVER, Some(failed)),
+        };
+        let script = &keys.scripts().release;
+        let request = ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Release, until };
+        // Boxed: most releases go the short way, and their futures stay small.
+        Box::pin(self.run(request, before, failed)).await
     }
 
     /// Undoes an attempt, by this deadline.
@@ -67,7 +68,7 @@ impl Releases {
         let keys = &self.keys.of(&attempt.name, attempt.kind);
         let script = &keys.scripts().cancel;
         let request = ReleaseRequest { script, keys, attempt, mode: "", phase: Phase::Cancel, until };
-        self.run(request, SentBefore::NEVER).await?;
+        self.run(request, SentBefore::NEVER, None).await?;
         if !self.is_settled(attempt) {
             return Ok(Cancelled::AskAgain);
         }
@@ -117,7 +118,7 @@ impl Releases {
         let keys = &self.keys.of(&attempt.name, attempt.kind);
         let until = self.links.until();
         let request = ReleaseRequest { script: &scripts::CHANGE_MODE, keys, attempt, mode, phase, until };
-        match self.run(request, SentBefore::NEVER).await? {
+        match self.run(request, SentBefore::NEVER, None).await? {
             Released::Done => Ok(()),
             _ => {
                 let what = "the server has no such grant (any more)";
@@ -127,14 +128,39 @@ impl Releases {
     }
 
     /// Releases a lock for which nobody waits, or says that it has to be done the long way.
-    async fn short(&self, keys: &Keys, attempt: &Attempt, until: BootInstant) -> Result<ShortRelease, Error> {
-        if keys.form != Form::Text || self.queues.is_busy(&keys.lock) {
+    async fn short(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+        caller: Option<&Caller<'_>>,
+    ) -> Result<ShortRelease, Error> {
+        if self.queues.is_busy(&keys.lock) {
             return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER));
         }
+        match (keys.form, caller) {
+            (Form::Text, _) => self.short_mutex(keys, attempt, until, caller).await,
+            // One request by itself would gain nothing: the long way begins with the short one.
+            (Form::Holders, Some(caller)) if caller.has_company => {
+                // Boxed: it would be in the future of every release of a mutex.
+                Box::pin(self.short_holder(keys, attempt, until, caller)).await
+            }
+            (Form::Holders | Form::Redisson, _) => Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
+        }
+    }
+
+    async fn short_mutex(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+        caller: Option<&Caller<'_>>,
+    ) -> Result<ShortRelease, Error> {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let short = ShortRequest { way: ShortWay::Release, call: Call::of([&*keys.lock]).with([nonce]), until };
-        let (reply, before) = match self.links.run_short_for(attempt, short).await {
+        let released = self.links.run_short_for(attempt, short, &scripts::RELEASE_SHORT, caller).await;
+        let (reply, before) = match released {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
             Err(error) => return Err(error),
@@ -146,8 +172,37 @@ impl Releases {
         Ok(ShortRelease::TakeLongWay(before))
     }
 
+    /// Releases a grant of another kind, together with what others ask for at the same moment.
+    async fn short_holder(
+        &self,
+        keys: &Keys,
+        attempt: &Attempt,
+        until: BootInstant,
+        caller: &Caller<'_>,
+    ) -> Result<ShortRelease, Error> {
+        let mut digits = [0; GrantId::LENGTH];
+        let nonce = attempt.id.encode(&mut digits);
+        let call = Call::of_two(&keys.lock, keys.beside(), ":q").with([nonce]);
+        let request = BatchRequest::new(ShortRequest { way: ShortWay::ReleaseHolder, call, until });
+        let reply = match self.links.run_with_others(attempt, &request, caller).await {
+            Some(Ok(reply)) => reply,
+            Some(Err(failed)) => return Ok(ShortRelease::Failed(failed)),
+            None => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),
+        };
+        if let (b'+', _) = self.links.short_reply(&reply, nonce, Phase::Release)? {
+            return Ok(ShortRelease::Done);
+        }
+        self.queues.found_held(&keys.lock);
+        Ok(ShortRelease::TakeLongWay(SentBefore::NEVER))
+    }
+
     /// Runs a script that makes room for others.
-    async fn run(&self, request: ReleaseRequest<'_>, before: SentBefore) -> Result<Released, Error> {
+    async fn run(
+        &self,
+        request: ReleaseRequest<'_>,
+        before: SentBefore,
+        failed: Option<Failed>,
+    ) -> Result<Released, Error> {
         let ReleaseRequest { script, keys, attempt, mode, phase, until } = request;
         let nonce = attempt.id.to_string();
         let args = [
@@ -159,7 +214,8 @@ impl Releases {
         ];
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
         let lost_news = AskOnDrop { queues: &self.queues, lock: &keys.lock, armed: true };
-        let reply = self.links.run_for(attempt, script, &keys.all(), &args, phase, until).await;
+        let request = Request { script, keys: &keys.all(), args: &args };
+        let reply = self.links.run_for_after(failed, attempt, request, phase, until).await;
         let (reply, again) = match reply {
             Ok(reply) => reply,
             Err(error) if before.0 && (error.is_definite() || is_foreign(&error)) => {
@@ -217,6 +273,8 @@ struct ReleaseRequest<'a> {
 enum ShortRelease {
     Done,
     TakeLongWay(SentBefore),
+    /// It failed like this.
+    Failed(Failed),
 }
 
 /// Asks for a lock at once if an answer that may have named its next holder is lost.

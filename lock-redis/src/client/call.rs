@@ -28,10 +28,14 @@ impl Call {
 
     /// A run with these two keys, of which the second begins with `side` and has this ending.
     pub(crate) fn of_two(lock: &str, side: &str, ending: &str) -> Self {
-        let mut call = Self::of([lock]);
-        call.push_parts(&[side, ending]);
-        call.keys = 2;
-        call
+        Self::of([lock]).and_key(side, ending)
+    }
+
+    /// Adds one more key of two parts, before any argument.
+    pub(crate) fn and_key(mut self, side: &str, ending: &str) -> Self {
+        self.push_parts(&[side, ending]);
+        self.keys = self.ends.len();
+        self
     }
 
     /// Adds an argument.

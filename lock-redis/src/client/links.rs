@@ -15,7 +15,7 @@ use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
-use super::link::batches::BatchRequest;
+use super::link::batches::{BatchRequest, Caller};
 use super::link::request::{Failed, Raw, Reply, Request};
 use super::link::short::{ShortReply, ShortRequest};
 use super::locate::cluster::Router;
@@ -263,24 +263,40 @@ impl Links {
         }
     }
 
-    /// [`run_for`](Links::run_for) in a short way, together with what others ask for at the same moment if they do.
+    /// Counts a caller whose request may go together with those of others: there are such requests where one server has all keys.
+    pub(crate) fn caller(&self) -> Option<Caller<'_>> {
+        self.only().map(|link| link.caller())
+    }
+
+    /// [`run_for`](Links::run_for) in a short way of the mutex, together with what others ask for at the same moment if they do.
     pub(crate) async fn run_short_for(
         &self,
         attempt: &Attempt,
         short: ShortRequest,
+        alone: &Script,
+        caller: Option<&Caller<'_>>,
     ) -> Result<(ShortReply, SentBefore), Error> {
-        let link = self.only();
-        let caller = link.map(|link| link.caller());
-        let Some(link) = link.filter(|_| caller.as_ref().is_some_and(|caller| !caller.is_alone)) else {
-            return self.run_short_alone(attempt, &short, None).await;
+        let Some(caller) = caller.filter(|caller| caller.has_company) else {
+            return self.run_short_alone(attempt, &short, alone, None).await;
         };
-        self.asks_for(attempt.ttl);
         let request = BatchRequest::new(short);
-        match link.run_in_batch(&request, |generation| attempt.mark_sent(generation)).await {
+        match self.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => Ok((reply, SentBefore::NEVER)),
-            Some(Err(failed)) => self.run_short_alone(attempt, &request.short, Some(failed)).await,
-            None => self.run_short_alone(attempt, &request.short, None).await,
+            Some(Err(failed)) => self.run_short_alone(attempt, &request.short, alone, Some(failed)).await,
+            None => self.run_short_alone(attempt, &request.short, alone, None).await,
         }
+    }
+
+    /// Sends a request together with what others ask for at the same moment; `None` if it is to go on by itself: then nothing of it
+    /// was carried out.
+    pub(crate) async fn run_with_others(
+        &self,
+        attempt: &Attempt,
+        request: &Arc<BatchRequest>,
+        caller: &Caller<'_>,
+    ) -> Option<Result<ShortReply, Failed>> {
+        self.asks_for(attempt.ttl);
+        caller.link.run_in_batch(request, |generation| attempt.mark_sent(generation)).await
     }
 
     /// Runs a short way by itself: again, if it failed with others.
@@ -290,19 +306,32 @@ impl Links {
         &'a self,
         attempt: &'a Attempt,
         short: &'a ShortRequest,
+        script: &'a Script,
         failed: Option<Failed>,
     ) -> BoxFuture<'a, Result<(ShortReply, SentBefore), Error>> {
         Box::pin(async move {
             let (phase, until) = (short.way.phase(), short.until);
             let keys: Vec<_> = short.call.keys().map(Cow::Borrowed).collect();
             let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
-            let request = Request { script: short.way.alone(), keys: &keys, args: &args };
-            let (reply, before) = match failed {
-                Some(failed) => self.run_again(slice::from_ref(attempt), request, phase, until, failed).await,
-                None => self.run_for(attempt, request.script, request.keys, request.args, phase, until).await,
-            }?;
+            let request = Request { script, keys: &keys, args: &args };
+            let (reply, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
             Ok((reply.into(), before))
         })
+    }
+
+    /// [`run_for`](Links::run_for), again if it failed with others.
+    pub(crate) async fn run_for_after(
+        &self,
+        failed: Option<Failed>,
+        attempt: &Attempt,
+        request: Request<'_>,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<(Reply, SentBefore), Error> {
+        match failed {
+            Some(failed) => Box::pin(self.run_again(slice::from_ref(attempt), request, phase, until, failed)).await,
+            None => self.run_for(attempt, request.script, request.keys, request.args, phase, until).await,
+        }
     }
 
     /// Runs a script again that failed, as long as nothing of its earlier runs can still be carried out.

@@ -70,6 +70,12 @@ pub(crate) static ACQUIRE_BATCH: LazyLock<Script> =
 /// The short way to release many mutexes at once.
 pub(crate) static RELEASE_BATCH: LazyLock<Script> =
     LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/release_short.lua" "mutex/release_batch_end.lua"));
+/// The usual way to many locks of the other kinds at once.
+pub(crate) static ACQUIRE_HOLDERS_BATCH: LazyLock<Script> =
+    LazyLock::new(|| script!("mutex/batch_begin.lua" "holders/acquire_short.lua" "holders/acquire_batch_end.lua"));
+/// The usual way to release many grants of the other kinds at once.
+pub(crate) static RELEASE_HOLDERS_BATCH: LazyLock<Script> =
+    LazyLock::new(|| script!("mutex/batch_begin.lua" "holders/release_short.lua" "holders/release_batch_end.lua"));
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
 /// Has a mutex end after a time, under another nonce.

@@ -21,8 +21,9 @@ use self::foreign::ForeignHolders;
 use self::machine::{Enqueued, News, Pause};
 use self::queue::{WaitQueues, WaiterGuard};
 use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire, Stays};
+use crate::client::link::batches::Caller;
+use crate::client::link::request::Failed;
 use crate::client::links::Links;
-use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
 
 /// The pause before asking again after an answer that says that the server cannot serve now.
@@ -69,38 +70,43 @@ impl Waits {
 
     async fn wait(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let keys = self.keys.checked(&attempt.name, attempt.kind)?;
-        let (mut silent_since, mut unknown) = (SystemClock.now(), None);
-        if keys.form == Form::Text && !self.queues.is_busy(&keys.lock) {
-            match self.acquisitions.short(&keys, attempt, self.until(attempt, deadline)).await {
+        let (mut silent_since, mut unknown, mut failed) = (SystemClock.now(), None, None);
+        let caller = self.links.caller();
+        if !self.queues.is_busy(&keys.lock) {
+            match self.acquisitions.short(&keys, attempt, self.until(attempt, deadline), caller.as_ref()).await {
                 Ok(ShortAcquire::Granted(grant)) => return Ok(Some(grant)),
-                Ok(ShortAcquire::Held | ShortAcquire::AskTheQueue) => silent_since = SystemClock.now(),
+                Ok(ShortAcquire::Held | ShortAcquire::AskTheQueue) => {
+                    silent_since = SystemClock.now();
+                    self.queues.found_held(&keys.lock);
+                }
+                Ok(ShortAcquire::NotAsked(how)) => failed = how,
                 Err(error) if deadline.has_passed(SystemClock.now()) => return Err(error),
                 // Whatever is refused here, is refused below too, where it is waited for.
-                Err(error) => unknown = (!error.is_definite()).then_some(error),
+                Err(error) => {
+                    unknown = (!error.is_definite()).then_some(error);
+                    self.queues.found_held(&keys.lock);
+                }
             }
-            self.queues.found_held(&keys.lock);
         }
-        // Boxed: a free lock is granted without it.
-        Box::pin(self.in_turn(Arc::new(keys), attempt, deadline, silent_since, unknown)).await
+        // Boxed: a free mutex is granted without it.
+        let before = Before { silent_since, unknown, failed, caller };
+        Box::pin(self.in_turn(Arc::new(keys), attempt, deadline, before)).await
     }
 
-    /// Waits in the queue, for a caller that has had no answer since `silent_since`, and perhaps an error that left an earlier
-    /// request of this attempt `unknown`.
+    /// Waits in the queue.
     async fn in_turn(
         &self,
         keys: Arc<Keys>,
         attempt: &Attempt,
         deadline: Deadline,
-        mut silent_since: BootInstant,
-        mut unknown: Option<Error>,
+        Before { mut silent_since, mut unknown, mut failed, mut caller }: Before<'_>,
     ) -> Result<Option<Grant>, Error> {
         let (waiting, mut ticket) = (self.queues.enter(attempt.id, &keys), None);
         loop {
-            let error = match self
-                .acquisitions
-                .ask(&keys, attempt, Stays::AtTicket(ticket), self.until(attempt, deadline))
-                .await
-            {
+            let (stays, until) = (Stays::AtTicket(ticket), self.until(attempt, deadline));
+            let answer = self.acquisitions.ask(&keys, attempt, stays, until, failed.take()).await;
+            drop(caller.take());
+            let error = match answer {
                 Ok(AcquireReply::Granted(grant)) => {
                     waiting.is_over();
                     return Ok(Some(grant));
@@ -163,6 +169,18 @@ fn honest(attempt: &Attempt, error: Error, unknown: Option<Error>, queued: bool)
 fn was_queued(attempt: &Attempt, why: String) -> Error {
     let what = format!("the attempt was in the queue, and whether it was granted the lock since is unknown: {why}");
     attempt.error(ErrorKind::Indeterminate, Phase::Wait, what)
+}
+
+/// An acquisition before it comes into the queue.
+struct Before<'a> {
+    /// It has had no answer since then.
+    silent_since: BootInstant,
+    /// The error that left an earlier request of this attempt unknown.
+    unknown: Option<Error>,
+    /// The failure of its request in the short way, if there was one that failed.
+    failed: Option<Failed>,
+    /// It counts as a caller until its first request is answered.
+    caller: Option<Caller<'a>>,
 }
 
 /// The end of a stay in the queue.

@@ -1,10 +1,14 @@
 //! The short ways of many mutexes as one script: for each of them what its own run would have done, whatever the others hold.
 
+use lock_testkit::SeededRng;
 use lock_testkit_servers::resp::Value;
 
-use crate::lock::{Lock, server};
+use crate::lock::{ALL, CHANNELS, Lock, server, texts};
 use crate::random_state::{CLIENTS, RandomState};
-use crate::scripts::{ACQUIRE_BATCH, ACQUIRE_SHORT, RELEASE_BATCH, RELEASE_SHORT, Script};
+use crate::scripts::{
+    ACQUIRE_BATCH, ACQUIRE_HOLDERS_BATCH, ACQUIRE_SHORT, HOLDERS, RELEASE_BATCH, RELEASE_HOLDERS_BATCH, RELEASE_SHORT,
+    Script,
+};
 
 /// The lock of each batch at whose key, or at whose fence, there is something else.
 const SPOILED: usize = 5;
@@ -96,11 +100,141 @@ async fn a_batch_does_for_each_lock_what_its_own_run_does_and_one_that_fails_dis
     assert!(told.iter().all(|times| *times >= 10), "too few of one kind were told: {told:?}");
 }
 
+/// A request for a lock of another kind than the mutex.
+struct Wish {
+    nonce: String,
+    mode: String,
+}
+
+impl Wish {
+    /// Of a reader or a writer, or of a semaphore's permits.
+    fn by_chance(rng: &mut SeededRng, semaphore: bool) -> Self {
+        let nonce = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
+        let mode = match semaphore {
+            true => format!("P{}/5", 1 + rng.below(3)),
+            false => if rng.once_in(3) { "W" } else { "R" }.to_owned(),
+        };
+        Self { nonce, mode }
+    }
+
+    /// The arguments of the long way.
+    fn asks<'a>(&'a self, stays: &'a str) -> [&'a str; 10] {
+        [&self.nonce, CLIENTS[0], "20000", "{}", stays, "", CHANNELS, "", "9000", &self.mode]
+    }
+}
+
+/// A batch of such locks does for each of them what the long way does, or nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leaves_it_as_it_was() {
+    let Some(server) = server().await else { return };
+    let lock = |name: String| Lock::new(server.client().unwrap(), name);
+    let mut told = [[0; 2]; 2];
+    for round in 0..40_u64 {
+        let mut rng = SeededRng::new(round);
+        let (mut together, mut alone, mut wishes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut now = 0;
+        for i in 0..8 {
+            let mut held = lock(format!("held{round}/{i}"));
+            let mut last = Wish::by_chance(&mut rng, i % 2 == 0);
+            for _ in 0..rng.below(4) {
+                held.now += rng.below(9_000_000);
+                let wish = Wish::by_chance(&mut rng, i % 2 == 0);
+                held.run(&HOLDERS.acquire, &ALL, &wish.asks(if rng.once_in(4) { "1" } else { "" })).await.unwrap();
+                if rng.once_in(2) {
+                    last = wish;
+                }
+            }
+            now = now.max(held.now);
+            let both = ["together", "alone"].map(|way| lock(format!("{way}{round}/{i}")));
+            for copy in &both {
+                held.copy_to(copy).await;
+                if i == SPOILED {
+                    let wrong = copy.key(if round % 2 == 0 { ":f" } else { "" });
+                    copy.command(&["DEL", &wrong]).await;
+                    copy.command(&["RPUSH", &wrong, "foreign"]).await;
+                }
+            }
+            let [one, other] = both;
+            together.push(one);
+            alone.push(other);
+            wishes.push(if rng.once_in(3) { last } else { Wish::by_chance(&mut rng, i % 2 == 0) });
+        }
+        for lock in together.iter_mut().chain(&mut alone) {
+            // Some of the locks have been at a later time: as if the clock had been set back.
+            lock.now = now - 200 * (round % 3);
+        }
+        let asks: Vec<_> = wishes.iter().map(|wish| wish.asks("")).collect();
+        let of_batch: Vec<_> = asks.iter().flat_map(|args| [args[0], args[1], args[2], args[3], args[9]]).collect();
+        let releases: Vec<_> = wishes.iter().map(|wish| [&*wish.nonce, CLIENTS[0], CHANNELS, "", ""]).collect();
+        let nonces: Vec<_> = wishes.iter().map(|wish| &*wish.nonce).collect();
+        for (step, batch, endings, args, (script, each)) in [
+            (
+                0,
+                &*ACQUIRE_HOLDERS_BATCH,
+                &["", ":q", ":f"][..],
+                &of_batch,
+                (&HOLDERS.acquire, asks.iter().map(|args| &args[..]).collect::<Vec<_>>()),
+            ),
+            (
+                1,
+                &*RELEASE_HOLDERS_BATCH,
+                &["", ":q"],
+                &nonces,
+                (&HOLDERS.release, releases.iter().map(|args| &args[..]).collect()),
+            ),
+        ] {
+            let mut before = Vec::new();
+            for (i, lock) in together.iter_mut().enumerate() {
+                before.push(if i == SPOILED { None } else { Some(lock.look().await.0) });
+            }
+            let keys = together.iter().flat_map(|lock| endings.iter().map(|ending| lock.key(ending))).collect();
+            let replies = lines(&together[0].run_at(batch, keys, args).await.unwrap());
+            assert_eq!(replies.len(), 8);
+            for (i, reply) in replies.into_iter().enumerate() {
+                let is_left = reply == format!("{}?", nonces[i]);
+                told[step][usize::from(is_left)] += 1;
+                if i == SPOILED && (step == 0 || round % 2 == 1) {
+                    assert!(is_left || reply.is_empty(), "{round}/{i}: {reply}");
+                    continue;
+                }
+                if is_left {
+                    if let Some(before) = &before[i] {
+                        assert_eq!(together[i].look().await.0, *before, "{round}/{i} was changed");
+                    }
+                    // Whatever it does is done in both.
+                    for lock in [&mut together[i], &mut alone[i]] {
+                        let _ = lock.run(script, &ALL, each[i]).await;
+                    }
+                    continue;
+                }
+                let own = texts(alone[i].run(script, &ALL, each[i]).await.unwrap());
+                assert_eq!(own[1], "1", "{round}/{i}: {own:?}");
+                let token = if step == 0 { &*own[2] } else { "" };
+                assert_eq!(reply, format!("{}+{token}", nonces[i]), "{round}/{i}");
+                if i != SPOILED {
+                    assert_eq!(together[i].look().await.0, alone[i].look().await.0, "{round}/{i}");
+                }
+            }
+        }
+    }
+    assert!(told.iter().flatten().all(|times| *times >= 20), "too few of one kind were told: {told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_token_that_is_text_of_its_length_is_no_obstacle() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "text");
+    lock.command(&["SET", &lock.key(":f"), "zzzzzzzzzzzzzzzz"]).await;
+    let wish = Wish { nonce: "1".repeat(32), mode: "R".to_owned() };
+    let reply = texts(lock.run(&HOLDERS.acquire, &ALL, &wish.asks("")).await.unwrap());
+    assert_eq!(reply[1], "1", "{reply:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_empty_teaches_the_server_its_script_and_does_nothing() {
     let Some(server) = server().await else { return };
     let mut lock = Lock::new(server.client().unwrap(), "empty");
-    for script in [&*ACQUIRE_BATCH, &*RELEASE_BATCH] {
+    for script in [&*ACQUIRE_BATCH, &*RELEASE_BATCH, &*ACQUIRE_HOLDERS_BATCH, &*RELEASE_HOLDERS_BATCH] {
         assert_eq!(lock.run_at(script, Vec::new(), &[]).await.unwrap().as_text().as_deref(), Some(""));
     }
     assert_eq!(lock.command(&["DBSIZE"]).await.as_int(), Some(0));
@@ -118,13 +252,22 @@ async fn the_largest_batch_holds_the_server_for_less_than_five_milliseconds() {
         nonces.iter().flat_map(|nonce| [format!("{nonce}:{}:{owner}:", CLIENTS[0]), "60000".to_owned()]).collect();
     let (args, nonces): (Vec<_>, Vec<_>) =
         (args.iter().map(String::as_str).collect(), nonces.iter().map(String::as_str).collect());
+    let others: Vec<_> = (0..128).map(|i| format!("other:{i}:{}", "x".repeat(200))).collect();
+    let triples: Vec<_> =
+        others.iter().flat_map(|key| ["", ":q", ":f"].map(|ending| format!("{key}{ending}"))).collect();
+    let queues: Vec<_> = others.iter().flat_map(|key| ["", ":q"].map(|ending| format!("{key}{ending}"))).collect();
+    let permits: Vec<_> = nonces.iter().flat_map(|nonce| [*nonce, CLIENTS[0], "60000", &*owner, "P1/2"]).collect();
     lock.command(&["CONFIG", "SET", "slowlog-log-slower-than", "5000"]).await;
     // Whatever else this machine does: at least one of some takes its own time only.
     let mut slow = Vec::new();
     for _ in 0..20 {
         lock.command(&["SLOWLOG", "RESET"]).await;
-        for (script, keys, args) in [(&*ACQUIRE_BATCH, pairs.clone(), &args), (&*RELEASE_BATCH, keys.clone(), &nonces)]
-        {
+        for (script, keys, args) in [
+            (&*ACQUIRE_BATCH, pairs.clone(), &args),
+            (&*RELEASE_BATCH, keys.clone(), &nonces),
+            (&*ACQUIRE_HOLDERS_BATCH, triples.clone(), &permits),
+            (&*RELEASE_HOLDERS_BATCH, queues.clone(), &nonces),
+        ] {
             let replies = lines(&lock.run_at(script, keys, args).await.unwrap());
             assert!(replies.iter().all(|reply| reply.as_bytes()[32] == b'+'), "{replies:?}");
         }

@@ -29,8 +29,7 @@ const UNSENT: u64 = 0;
 /// The requests of one link that wait to be sent together, and how many callers there are.
 #[derive(Debug)]
 pub(super) struct Batches {
-    acquires: ShortWayBatches,
-    releases: ShortWayBatches,
+    ways: [ShortWayBatches; ShortWay::ALL],
     /// The callers whose requests are on their way, or wait to be.
     callers: AtomicUsize,
     /// The connection's own, which sends them: a caller may be polled when it likes, or never again.
@@ -47,7 +46,7 @@ struct ShortWayBatches {
 
 /// A request that may go with others: its caller's and its batch's.
 #[derive(Debug)]
-pub(in crate::client) struct BatchRequest {
+pub(crate) struct BatchRequest {
     pub(in crate::client) short: ShortRequest,
     /// The number of the connection over which it was sent.
     sent_over: AtomicU64,
@@ -61,30 +60,22 @@ struct BatchMember {
     told: oneshot::Sender<Option<RedisResult<ShortReply>>>,
 }
 
-/// A caller, for as long as its request takes.
+/// A caller of a link, for as long as its request takes.
 #[derive(Debug)]
-pub(in crate::client) struct Caller<'a> {
-    batches: &'a Batches,
-    /// Whether nobody else asks.
-    pub(in crate::client) is_alone: bool,
+pub(crate) struct Caller<'a> {
+    pub(in crate::client) link: &'a Arc<Link>,
+    /// Whether somebody else asks.
+    pub(crate) has_company: bool,
 }
 
 impl Batches {
     /// Nothing yet; what is to be sent is sent in the present runtime.
     pub(super) fn new() -> Self {
-        Self {
-            acquires: ShortWayBatches::default(),
-            releases: ShortWayBatches::default(),
-            callers: AtomicUsize::new(0),
-            runtime: Handle::current(),
-        }
+        Self { ways: Default::default(), callers: AtomicUsize::new(0), runtime: Handle::current() }
     }
 
     fn of(&self, way: ShortWay) -> &ShortWayBatches {
-        match way {
-            ShortWay::Acquire => &self.acquires,
-            ShortWay::Release => &self.releases,
-        }
+        &self.ways[way as usize]
     }
 }
 
@@ -101,7 +92,7 @@ impl ShortWayBatches {
 
 impl BatchRequest {
     /// A request that was not sent yet.
-    pub(in crate::client) fn new(short: ShortRequest) -> Arc<Self> {
+    pub(crate) fn new(short: ShortRequest) -> Arc<Self> {
         Arc::new(Self { short, sent_over: AtomicU64::new(UNSENT) })
     }
 
@@ -113,15 +104,15 @@ impl BatchRequest {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        self.batches.callers.fetch_sub(1, Ordering::Relaxed);
+        self.link.batches.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Link {
     /// Counts a caller.
-    pub(in crate::client) fn caller(&self) -> Caller<'_> {
+    pub(in crate::client) fn caller(self: &Arc<Self>) -> Caller<'_> {
         let others = self.batches.callers.fetch_add(1, Ordering::Relaxed);
-        Caller { batches: &self.batches, is_alone: others == 0 }
+        Caller { link: self, has_company: others > 0 }
     }
 
     /// Has a request sent together with others; `None` if it is to go on by itself.

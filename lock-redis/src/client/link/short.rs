@@ -1,4 +1,4 @@
-//! The short ways of a mutex: their requests, which may go together, and their replies.
+//! The short ways: their requests, which may go together, and their replies.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +18,10 @@ pub(crate) enum ShortWay {
     Acquire,
     /// To release one.
     Release,
+    /// To a lock of another kind that leaves room.
+    AcquireHolder,
+    /// To release a grant of one.
+    ReleaseHolder,
 }
 
 /// A request in a short way.
@@ -46,19 +50,14 @@ enum ShortText {
 }
 
 impl ShortWay {
+    /// The number of them.
+    pub(super) const ALL: usize = 4;
+
     /// The phase of a request.
     pub(in crate::client) fn phase(self) -> Phase {
         match self {
-            Self::Acquire => Phase::Acquire,
-            Self::Release => Phase::Release,
-        }
-    }
-
-    /// The script of one request.
-    pub(in crate::client) fn alone(self) -> &'static Script {
-        match self {
-            Self::Acquire => &scripts::ACQUIRE_SHORT,
-            Self::Release => &scripts::RELEASE_SHORT,
+            Self::Acquire | Self::AcquireHolder => Phase::Acquire,
+            Self::Release | Self::ReleaseHolder => Phase::Release,
         }
     }
 
@@ -67,6 +66,8 @@ impl ShortWay {
         match self {
             Self::Acquire => &scripts::ACQUIRE_BATCH,
             Self::Release => &scripts::RELEASE_BATCH,
+            Self::AcquireHolder => &scripts::ACQUIRE_HOLDERS_BATCH,
+            Self::ReleaseHolder => &scripts::RELEASE_HOLDERS_BATCH,
         }
     }
 }

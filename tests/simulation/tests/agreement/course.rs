@@ -114,6 +114,16 @@ impl<'a> Course<'a> {
             let args = [&*rival, &ttl, &me, &ttl, &me, &ttl, &rival, &ttl];
             return self.run_with(&scripts::ACQUIRE_BATCH, &keys, &args).await.map(drop);
         }
+        if ![Kind::Mutex, Kind::Reentrant].contains(&self.kind) && self.shared.is_empty() && self.rng.random_ratio(1, 3)
+        {
+            // Twice, and once more under another nonce: each as if by itself.
+            let keys: Vec<_> = [0, 1, 3].repeat(3).into_iter().map(|key| self.keys[key].clone()).collect();
+            let rival = format!("{:032x}", self.rng.random::<u128>());
+            let (ttl, mode) = (request.ttl.to_string(), request.mode.text());
+            let args = [&request.nonce, &rival, &request.nonce]
+                .map(|nonce| [nonce.as_str(), &request.client, &ttl, "{}", &mode]);
+            return self.run_with(&scripts::ACQUIRE_HOLDERS_BATCH, &keys, &args.concat()).await.map(drop);
+        }
         // The only one of several.
         if [Mode::Mutex, Mode::Write].contains(&request.mode) && self.shared.is_empty() && self.rng.random_ratio(1, 5) {
             let (ttl, mode) = (request.ttl.to_string(), request.mode.text());
@@ -143,6 +153,11 @@ impl<'a> Course<'a> {
             let other = self.a_request().map_or_else(String::new, |other| other.nonce);
             let keys = [&self.keys[7..8], &keys, &self.keys[7..8], &keys].concat();
             return self.run_with(&scripts::RELEASE_BATCH, &keys, &[&nonce, &other, &other, &nonce]).await.map(drop);
+        }
+        if self.kind != Kind::Mutex && self.shared.is_empty() && self.rng.random_ratio(1, 3) {
+            let other = self.a_request().map_or_else(String::new, |other| other.nonce);
+            let keys: Vec<_> = [0, 1].repeat(3).into_iter().map(|key| self.keys[key].clone()).collect();
+            return self.run_with(&scripts::RELEASE_HOLDERS_BATCH, &keys, &[&nonce, &other, &nonce]).await.map(drop);
         }
         let args = [&*nonce, &client, CHANNELS, self.shared, ""];
         self.all(&self.kind.scripts().release, &args).await.map(drop)

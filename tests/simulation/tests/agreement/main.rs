@@ -133,3 +133,21 @@ async fn random_sequences_on_a_read_write_lock_do_the_same_on_all_three() {
 async fn random_sequences_on_a_semaphore_do_the_same_on_all_three() {
     agree(Kind::semaphore).await;
 }
+
+/// For the server the whole batch is one moment.
+#[tokio::test]
+async fn grants_of_one_lock_in_one_batch_have_tokens_that_grow_until_there_is_no_room() {
+    let Some((server, clock)) = server().await else { return };
+    let mut pair = Pair::new(server.client().unwrap(), clock);
+    pair.now = EPOCH;
+    let mut keys = ["{one}", "{one}:q", "{one}:f"].repeat(4);
+    keys.push("{one}:noted");
+    let nonces = [1, 2, 3, 4].map(|number| format!("{number:032x}"));
+    let args: Vec<_> = nonces.iter().flat_map(|nonce| [nonce, requests::CLIENTS[0], "5000", "{}", "P1/3"]).collect();
+    let answer = pair.run(&scripts::ACQUIRE_HOLDERS_BATCH, &keys, &args).await.unwrap().as_text().unwrap();
+    let lines: Vec<_> = answer.lines().collect();
+    let [granted @ .., refused] = &lines[..] else { panic!("{answer:?}") };
+    assert!(granted.len() == 3 && refused.ends_with('?'), "{answer:?}");
+    let tokens: Vec<u64> = granted.iter().map(|line| line.split_once('+').unwrap().1.parse().unwrap()).collect();
+    assert!(tokens.is_sorted_by(|before, after| before < after), "{tokens:?}");
+}

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use lock_redis::{Mutex, RedisLocks};
+use lock_redis::{Error, Mutex, MutexGuard, Permit, RedisLocks, Semaphore};
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 use crate::clock::now;
@@ -21,7 +21,7 @@ pub(crate) struct Company {
 }
 
 struct Member {
-    mutex: Mutex,
+    lock: Lock,
     client: usize,
     record: Record,
     last_token: Cell<u64>,
@@ -30,8 +30,12 @@ struct Member {
 impl Company {
     /// Nobody in every other seed: then everything goes by itself.
     pub(crate) fn of(locks: &RedisLocks, client: usize, seed: u64, record: &Record) -> Self {
+        let name = |number| format!("company of {client}/{number}");
         let member = |number| Member {
-            mutex: locks.mutex(format!("company of {client}/{number}")),
+            lock: match seed % 4 {
+                1 => Lock::Mutex(locks.mutex(name(number))),
+                _ => Lock::Semaphore(locks.semaphore(name(number), 1)),
+            },
             client,
             record: record.clone(),
             last_token: Cell::new(0),
@@ -63,21 +67,57 @@ impl Company {
     }
 }
 
+/// The lock of a member: each kind goes together with its like.
+enum Lock {
+    Mutex(Mutex),
+    Semaphore(Semaphore),
+}
+
+enum Held {
+    Guard(MutexGuard),
+    Permit(Permit),
+}
+
+impl Lock {
+    async fn try_lock(&self) -> Result<Option<Held>, Error> {
+        Ok(match self {
+            Self::Mutex(mutex) => mutex.try_lock().await?.map(Held::Guard),
+            Self::Semaphore(semaphore) => semaphore.try_acquire().await?.map(Held::Permit),
+        })
+    }
+}
+
+impl Held {
+    fn token(&self) -> u64 {
+        match self {
+            Self::Guard(guard) => guard.fencing_token().map_or(0, |token| token.as_u64()),
+            Self::Permit(permit) => permit.token().map_or(0, |token| token.as_u64()),
+        }
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Guard(guard) => guard.release().await,
+            Self::Permit(permit) => permit.release().await,
+        }
+    }
+}
+
 impl Member {
     async fn takes(self: Rc<Self>) {
         let began = now();
-        let guard = match self.mutex.try_lock().await {
-            Ok(Some(guard)) => guard,
+        let held = match self.lock.try_lock().await {
+            Ok(Some(held)) => held,
             // A release without an answer may be under way still.
             Ok(None) => return self.record.note("somebody of the company was refused"),
             Err(error) => return self.suffered(began, &error),
         };
-        let token = guard.fencing_token().map_or(0, |token| token.as_u64());
+        let token = held.token();
         let last = self.last_token.replace(token);
         if token <= last {
             self.record.violated(format!("token {token} in the company of {} came after {last}", self.client));
         }
-        if let Err(error) = guard.release().await {
+        if let Err(error) = held.release().await {
             self.suffered(began, &error);
         }
     }
