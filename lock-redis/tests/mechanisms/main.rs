@@ -27,7 +27,6 @@ mod outage;
 mod owners;
 mod panics;
 mod permits;
-mod permits_together;
 mod pushes;
 mod readers;
 mod reconnects;

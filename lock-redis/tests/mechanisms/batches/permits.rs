@@ -1,5 +1,5 @@
 //! Permits that are asked for at the same moment: what one script does for many of them, and what becomes of it when it is lost, refused,
-//! or not wanted by all any more. `batches.rs` has the same of mutexes.
+//! or not wanted by all any more. The file above has the same of mutexes.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use lock_redis::{Error, ErrorKind, Permit, Semaphore};
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 
-use crate::batches::{CROWD, Crowded, name, some_are_dropped};
+use super::{CROWD, Crowded, name, some_are_dropped};
 use crate::server::{PROMPTLY, eventually, long, runs, soon};
 
 const LIMIT: u32 = 3;

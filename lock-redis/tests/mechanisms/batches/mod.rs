@@ -1,6 +1,8 @@
 //! Requests that go together: what one script does for many locks, and what becomes of it when it is lost, refused, or not wanted
 //! by all any more.
 
+mod permits;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
@@ -13,21 +15,21 @@ use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use crate::server::{PROMPTLY, Server, calls, eventually, hasty, key, long, ms, obtain, runs, soon};
 
 /// As many locks as are asked for at the same moment.
-pub(crate) const CROWD: usize = 40;
+const CROWD: usize = 40;
 
-pub(crate) fn name(number: usize) -> String {
+fn name(number: usize) -> String {
     format!("batch/{number}")
 }
 
 /// A server that knows the scripts of batches, and a client of it by way of a proxy.
-pub(crate) struct Crowded {
-    pub(crate) server: Server,
-    pub(crate) proxy: Proxy,
-    pub(crate) locks: RedisLocks,
+struct Crowded {
+    server: Server,
+    proxy: Proxy,
+    locks: RedisLocks,
 }
 
 impl Crowded {
-    pub(crate) async fn start() -> Option<Self> {
+    async fn start() -> Option<Self> {
         let server = Server::start().await?;
         let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
         let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());
@@ -189,7 +191,7 @@ async fn a_batch_that_is_refused_is_asked_for_one_by_one() {
 }
 
 /// Drops every third of these futures after so many polls, and waits for the others.
-pub(crate) async fn some_are_dropped<F: Future>(futures: Vec<F>, polls: usize) -> Vec<F::Output> {
+async fn some_are_dropped<F: Future>(futures: Vec<F>, polls: usize) -> Vec<F::Output> {
     let drops = futures.into_iter().enumerate().map(|(number, future)| async move {
         let (mut future, mut polled) = (pin!(future), 0);
         poll_fn(|cx| {
