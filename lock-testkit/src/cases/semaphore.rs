@@ -51,6 +51,15 @@ pub(super) async fn no_more_than_three_of_twelve_owners_are_inside(cx: Arc<Cx>) 
             for turn in 0..30 {
                 let permit = semaphore.acquire().await?;
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                if turn == 0 {
+                    // Nobody leaves before there are three, however slowly they come.
+                    let three = async {
+                        while most.load(Ordering::SeqCst) < 3 {
+                            pass(ms(1)).await;
+                        }
+                    };
+                    soon("three owners are inside at once", promptly(), three).await?;
+                }
                 // Mostly short, and at times longer than a slow server takes to let two more in.
                 pass(if turn % 5 == 0 { ms(50) } else { ms(1) }).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
