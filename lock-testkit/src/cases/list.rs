@@ -263,7 +263,7 @@ cases! {
         "C-R08" "K2" renewal::an_extension_by_hand_lengthens_and_never_shortens ALL [];
         /// An extension of a lease that is over is refused and revives nothing.
         "C-R08b" "K3 K12" renewal::an_extension_of_a_lease_that_is_over_is_refused ALL [];
-        /// A shorter extension that is made at the same time as a longer one never shortens it, with as many of 100 locks as 3 s allow.
+        /// A shorter extension that is made at the same time as a longer one never shortens it, with 100 locks.
         "C-R08c" "K2" renewal::a_shorter_extension_never_shortens_a_longer_one SIMPLE [];
         /// A longest hold ends renewal: a leaked guard's lock becomes free.
         "C-R09" "K2" renewal::a_longest_hold_ends_renewal ALL [];

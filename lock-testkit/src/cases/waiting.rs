@@ -158,7 +158,7 @@ pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> 
     let polls = Arc::new(AtomicUsize::new(0));
     let (served, mut turns) = mpsc::unbounded_channel();
     let mut waiters = Vec::new();
-    for _ in 0..WAITERS {
+    for number in 1..=WAITERS {
         let (lock, polls, served) = (cx.contender().await?, polls.clone(), served.clone());
         waiters.push(tokio::spawn(async move {
             let mut taking = Box::pin(lock.lock());
@@ -169,8 +169,8 @@ pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> 
             served.send(counted.await?)?;
             Ok::<_, Failure>(())
         }));
+        cx.queued(&a, number).await?;
     }
-    cx.queued(&a, WAITERS).await?;
     let before = polls.load(Ordering::Relaxed);
     let mut held = held;
     for _ in 0..TURNS {
