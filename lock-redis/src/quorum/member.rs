@@ -188,6 +188,8 @@ pub(super) fn said(value: Value, nonce: &str) -> Option<ScriptVote> {
 #[cfg(test)]
 mod tests {
     use lock_core::ErrorKind;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::redis::RedisServer;
 
     use super::*;
     use crate::address::Address;
@@ -203,6 +205,15 @@ mod tests {
             Duration::from_secs(1),
             Arc::default(),
         )
+    }
+
+    /// A server of its own, and a member that has reached it.
+    async fn connected() -> Option<(RedisServer, Arc<Member>)> {
+        let server = installed(RedisServer::start_own().await)?;
+        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
+        let member = member(Address::Tcp { host, port: port.parse().unwrap() });
+        member.link.ready(SystemClock.now().plus(Duration::from_secs(10))).await.unwrap();
+        Some((server, member))
     }
 
     fn release(over_at: BootInstant) -> OwedRelease {
@@ -228,13 +239,9 @@ mod tests {
     /// The task that would have waited for its answer has too much to do.
     #[tokio::test]
     async fn a_release_that_is_dropped_is_owed_and_no_more_than_the_bound_says() {
-        let started = lock_testkit_servers::redis::RedisServer::start_own().await;
-        let Some(server) = lock_testkit::testing::installed(started) else { return };
-        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
-        let member = member(Address::Tcp { host, port: port.parse().unwrap() });
+        let Some((server, member)) = connected().await else { return };
         let now = SystemClock.now();
         let (until, over_at) = (now.plus(Duration::from_secs(10)), now.plus(Duration::from_secs(60)));
-        member.link.ready(until).await.unwrap();
         assert!(member.clone().release(release(over_at), until).await.is_ok() && !member.owes(), "answered");
         server.stop().unwrap();
         assert!(member.clone().release(release(over_at), until).now_or_never().is_none());
@@ -250,13 +257,9 @@ mod tests {
     /// The connection stays: a server that refuses need not be away.
     #[tokio::test]
     async fn a_release_that_is_refused_is_owed_until_it_is_carried_out() {
-        let started = lock_testkit_servers::redis::RedisServer::start_own().await;
-        let Some(server) = lock_testkit::testing::installed(started) else { return };
-        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
-        let member = member(Address::Tcp { host, port: port.parse().unwrap() });
+        let Some((server, member)) = connected().await else { return };
         let now = SystemClock.now();
         let (until, over_at) = (now.plus(Duration::from_secs(10)), now.plus(Duration::from_secs(60)));
-        member.link.ready(until).await.unwrap();
         let operator = server.client().unwrap();
         operator.command(&["ACL", "SETUSER", "default", "-@scripting"]).await.unwrap();
         let owed_release = release(over_at);

@@ -27,6 +27,12 @@ impl Crowded {
         self.try_permits().await.into_iter().map(|outcome| outcome.unwrap().expect("there is room")).collect()
     }
 
+    /// As [`permits`](Crowded::permits), of callers that would wait.
+    async fn acquired(&self) -> Vec<Permit> {
+        let semaphores = self.semaphores();
+        join_all(semaphores.iter().map(Semaphore::acquire)).await.into_iter().map(Result::unwrap).collect()
+    }
+
     /// The server knows the scripts of such batches.
     async fn knows_permits(&self) {
         eventually("the server knows them", PROMPTLY, async || {
@@ -125,9 +131,11 @@ async fn readers_go_together_and_a_writer_keeps_out_one_of_them() {
 async fn a_batch_of_permits_whose_reply_is_lost_is_asked_for_again_and_keeps_nothing() {
     let Some(crowded) = Crowded::start().await else { return };
     crowded.knows_permits().await;
-    for direction in [Direction::ToServer, Direction::ToClient] {
+    let ways = [Direction::ToServer, Direction::ToClient];
+    for (direction, waits) in ways.into_iter().flat_map(|direction| [(direction, false), (direction, true)]) {
         let cut = crowded.proxy.inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
-        let held = soon("all are granted", PROMPTLY, crowded.permits()).await;
+        let granted = async { if waits { crowded.acquired().await } else { crowded.permits().await } };
+        let held = soon("all are granted", PROMPTLY, granted).await;
         cut.heal().unwrap();
         let cut = crowded.proxy.inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
         let released = join_all(held.into_iter().map(Permit::release));

@@ -10,8 +10,8 @@ use tokio::task::{JoinHandle, spawn_local, yield_now};
 use crate::clock::now;
 use crate::record::Record;
 
-/// Besides one that finds itself alone, and so goes by itself.
-const MEMBERS: usize = 3;
+/// As many of each kind, besides one that finds itself alone, and so goes by itself.
+const MEMBERS: usize = 2 * 3;
 
 /// The tasks of one client.
 pub(crate) struct Company {
@@ -32,8 +32,8 @@ impl Company {
     pub(crate) fn of(locks: &RedisLocks, client: usize, seed: u64, record: &Record) -> Self {
         let name = |number| format!("company of {client}/{number}");
         let member = |number| Member {
-            lock: match seed % 4 {
-                1 => Lock::Mutex(locks.mutex(name(number))),
+            lock: match number % 2 {
+                0 => Lock::Mutex(locks.mutex(name(number))),
                 _ => Lock::Semaphore(locks.semaphore(name(number), 1)),
             },
             client,
