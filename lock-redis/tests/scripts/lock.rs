@@ -1,6 +1,7 @@
 //! One lock at the server, reached by its scripts only, under a clock that the test sets.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use lock_testkit::testing::installed;
 use lock_testkit_servers::redis::RedisServer;
@@ -152,6 +153,18 @@ impl Lock {
 
     pub(crate) async fn command(&self, command: &[&str]) -> Value {
         self.resp.command(command).await.unwrap()
+    }
+
+    /// The processor time that the server's main thread has used, which runs the scripts. Whatever else the machine does
+    /// meanwhile is not in it.
+    pub(crate) async fn server_time(&self) -> Duration {
+        let info = self.command(&["INFO", "cpu"]).await.as_text().unwrap();
+        let part = |name: &str| {
+            let line =
+                info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {info}"));
+            Duration::from_secs_f64(line.parse().unwrap())
+        };
+        part("used_cpu_sys_main_thread:") + part("used_cpu_user_main_thread:")
     }
 
     /// Lets the lock's key end in so many ms of its clock, or ends it now.
