@@ -59,6 +59,7 @@
 
 mod abilities;
 mod adapters;
+mod admission;
 mod cases;
 mod child;
 mod contenders;

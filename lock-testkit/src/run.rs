@@ -12,6 +12,7 @@ use libtest_mimic::{Arguments, Completion, FormatSetting, Trial};
 
 use crate::abilities::Abilities;
 use crate::adapters::Form;
+use crate::admission;
 use crate::cases::{CASES, Case};
 use crate::child::{obey, order_from_parent};
 use crate::context::Cx;
@@ -27,7 +28,7 @@ use crate::void_runs;
 /// The variable that, set to `1`, makes a missing server fail the run instead of ignoring its trials.
 pub const REQUIRE_VARIABLE: &str = "LOCK_TESTKIT_REQUIRE";
 
-/// The number of cases at once unless `--test-threads` says otherwise. They mostly wait, so more than there are cores.
+/// The most cases at once unless `--test-threads` says otherwise. They mostly wait, so more than there are cores.
 const AT_ONCE: usize = 12;
 
 /// The milliseconds after which a case hangs. No claim about time: the longest one, 3,200 turns of 16 clients, takes a
@@ -204,6 +205,7 @@ fn run(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: Form)
     if let Some(reason) = not_applying(harness, &abilities, case, form) {
         return Outcome::Ignored(reason);
     }
+    let _admitted = admission::enter();
     let judged = void_runs::judge(case.id, Failure::is_timeless, || run_once(harness, abilities, case, form));
     let Err(judged) = judged else { return Outcome::Passed };
     let says_nothing = judged.failure.says_nothing();
