@@ -198,7 +198,7 @@ impl<'a> FreePermits<'a> {
 
     /// Returns the names in a directory; none if there is no such directory.
     async fn names(self, directory: &str) -> Result<Vec<String>, Failure> {
-        match self.connection().children(directory).await {
+        match self.connection().children_proven(directory).await {
             Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
             names => names,
         }

@@ -15,6 +15,7 @@ fn a_request_without_an_answer_is_asked_again_when_a_later_one_has_its_own() {
         options.op_timeout = PROMPTLY * 2;
         let config = ZkConfig::new(over([&link])).with_session_timeout(LASTING).with_tick_time(ms(200));
         let locks = connected(config.with_client(options)).await;
+        let kept = locks.mutex("kept").lock().await.unwrap();
         // The place in the queue is asked for and, behind it, the listing. Its release is asked for by its name.
         for (nth, name) in [(1, "place"), (2, "listing"), (3, "release")] {
             let directory = format!("/lock/mutex/{name}");
@@ -27,5 +28,8 @@ fn a_request_without_an_answer_is_asked_again_when_a_later_one_has_its_own() {
             assert!(nodes(&truth, name).await.is_empty(), "something is left");
         }
         assert_eq!(locks.session_state(), SessionState::Connected);
+        // The session is the one of before.
+        assert!(kept.is_held());
+        kept.release().await.unwrap();
     });
 }

@@ -18,6 +18,7 @@ mod rights;
 mod session;
 mod silent;
 mod support;
+mod swallowed;
 
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};

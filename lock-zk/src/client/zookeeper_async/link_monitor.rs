@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
-use zookeeper_async::{Stat, ZkState};
+use tokio::sync::{Notify, watch};
+use zookeeper_async::ZkState;
 
 use super::watches::Watches;
 use super::{Failure, Fate, LinkState};
@@ -18,6 +18,10 @@ pub(super) struct LinkMonitor {
     connections: AtomicU64,
     /// Up to which connection the crate's answers have been put to the proof.
     proven: AtomicU64,
+    /// The number of the connection on which the crate was seen to take answers for others, plus one; 0 if there was none.
+    doubted: AtomicU64,
+    /// Told when a connection is doubted, and when there is another one or the session is over.
+    turned: Notify,
     /// The session's number; 0 until the first node that it made has said it.
     session: AtomicU64,
     watches: Arc<Watches>,
@@ -55,8 +59,9 @@ impl LinkMonitor {
     pub(super) fn new(watches: Arc<Watches>) -> (Arc<Self>, watch::Receiver<LinkState>) {
         let (news, told) = watch::channel(LinkState::Connected);
         let state = Mutex::new(LinkConditions { connected: true, silent: false, stage: Stage::Open });
-        let (connections, proven, session) = Default::default();
-        (Arc::new(Self { state, news, connections, proven, session, watches }), told)
+        let (connections, proven, doubted, session) = Default::default();
+        let turned = Notify::new();
+        (Arc::new(Self { state, news, connections, proven, doubted, turned, session, watches }), told)
     }
 
     /// Notes what the crate says. It says it before any request is answered on a new connection.
@@ -67,6 +72,7 @@ impl LinkMonitor {
                 self.connections.fetch_add(1, Ordering::AcqRel);
                 self.change(|state| state.connected = true);
                 self.watches.fire_all();
+                self.turned.notify_waiters();
             }
             // A read-only server commits nothing.
             ZkState::Connecting | ZkState::Associating | ZkState::ConnectedReadOnly => {
@@ -85,6 +91,7 @@ impl LinkMonitor {
     pub(super) fn end(&self) {
         self.change(|state| state.stage = Stage::Over);
         self.watches.fire_all();
+        self.turned.notify_waiters();
     }
 
     /// The session is about to be closed. It is over for whoever asks, and has ended when the crate has asked the servers to end it.
@@ -113,16 +120,56 @@ impl LinkMonitor {
         self.proven.store(connection, Ordering::Release);
     }
 
+    /// The crate takes answers for those to other requests on the present connection: nothing that comes over it counts any more.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(self.connections() + 1, Ordering::Release);
+        self.turned.notify_waiters();
+    }
+
+    /// Whether nothing counts any more that comes over this connection.
+    pub(super) fn is_doubted(&self, connection: u64) -> bool {
+        self.doubted.load(Ordering::Acquire) == connection + 1
+    }
+
+    /// Resolves with the number of the present connection when it is doubted.
+    pub(super) async fn doubted(&self) -> u64 {
+        self.turned_to(|| {
+            let connection = self.connections();
+            self.is_doubted(connection).then_some(connection)
+        })
+        .await
+    }
+
+    /// Resolves when there is another connection than this one, or the session is over.
+    pub(super) async fn replaced(&self, connection: u64) {
+        self.turned_to(|| (self.is_over() || self.connections() != connection).then_some(())).await;
+    }
+
+    async fn turned_to<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        loop {
+            // Before the look: what happens after it is told.
+            let turned = self.turned.notified();
+            if let Some(seen) = look() {
+                return seen;
+            }
+            turned.await;
+        }
+    }
+
     pub(super) fn session(&self) -> i64 {
         self.session.load(Ordering::Acquire).cast_signed()
     }
 
-    /// Whether this node, which was asked for by a path that begins so, is of our session. If not, the crate has opened another
-    /// one, or takes answers for those to other requests, and nothing that it says counts any more.
-    pub(super) fn is_ours(&self, stem: &str, path: &str, stat: &Stat) -> bool {
-        let session = stat.ephemeral_owner.cast_unsigned();
+    /// Whether the node of this path and session, which was asked for by a path that begins so, is of our session. With another path the crate takes
+    /// answers for those to other requests; with another session it has opened that, and ours is over.
+    pub(super) fn is_ours(&self, stem: &str, path: &str, session: i64) -> bool {
+        if !path.starts_with(stem) {
+            self.doubt();
+            return false;
+        }
+        let session = session.cast_unsigned();
         let known = self.session.compare_exchange(0, session, Ordering::AcqRel, Ordering::Acquire);
-        let ours = path.starts_with(stem) && known.map_or_else(|known| known == session, |_| session != 0);
+        let ours = known.map_or_else(|known| known == session, |_| session != 0);
         if !ours {
             self.end();
         }
@@ -135,8 +182,10 @@ impl LinkMonitor {
         if self.is_over() {
             return Err(Failure { fate: Fate::Ended, source: "the session is over".into() });
         }
-        if proven != self.connections() {
-            let source = answer.err().map_or_else(|| "the connection was another one".into(), |failure| failure.source);
+        if proven != self.connections() || self.is_doubted(proven) {
+            let source = answer
+                .err()
+                .map_or_else(|| "the answer may be that to another request".into(), |failure| failure.source);
             return Err(Failure { fate: Fate::Unknown, source });
         }
         answer
@@ -160,6 +209,8 @@ impl LinkMonitor {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     type Step = fn(&LinkMonitor);
@@ -213,6 +264,25 @@ mod tests {
         links.close();
         assert!(links.is_over());
         assert_eq!(links.judge(Ok(()), 0).unwrap_err().fate, Fate::Ended);
+    }
+
+    #[test]
+    fn an_answer_on_a_connection_that_is_doubted_says_nothing_and_the_next_one_does() {
+        let (links, _news) = LinkMonitor::new(Arc::default());
+        links.hear(ZkState::Connected);
+        links.is_proven(links.connections());
+        assert!(links.is_ours("/a", "/a1", 7));
+        assert!(links.doubted().now_or_never().is_none());
+        assert!(!links.is_ours("/a", "/b1", 7) && !links.is_over());
+        let (connection, proven) = (links.doubted().now_or_never().unwrap(), links.proven());
+        assert_eq!(links.judge(Ok(()), proven).unwrap_err().fate, Fate::Unknown);
+        assert!(links.replaced(connection).now_or_never().is_none());
+        links.hear(ZkState::Connected);
+        assert!(links.replaced(connection).now_or_never().is_some() && links.doubted().now_or_never().is_none());
+        links.is_proven(links.connections());
+        assert!(links.judge(Ok(()), links.proven()).is_ok());
+        assert!(!links.is_ours("/a", "/a1", 8) && links.is_over(), "another session");
+        assert!(links.replaced(links.connections()).now_or_never().is_some());
     }
 
     #[test]

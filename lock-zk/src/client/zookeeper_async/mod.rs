@@ -5,7 +5,7 @@
 //! | its session's id | heartbeats: each makes a node, and the answer says of which session it is |
 //! | the timeout as negotiated | [`handshake`]: a session of our own asks for it |
 //! | a new session after an expiry is not announced | [`link_monitor`], and every node that is made is looked at |
-//! | answers are not compared with requests: one too many, and each is taken for another | the same; then the session is given up. A new connection is [put to the proof](scheduler) first |
+//! | answers are not compared with requests: one too many, and each is taken for another | the same; then the servers are made to [end the connection](scheduler), and the next one is put to the proof first. What is counted is asked for with a proof behind it |
 //! | containers | [`directories`]: a session of our own makes them |
 //! | requests are sent when their answers are polled, too many at once hang it | [`scheduler`] |
 //! | watches and credentials go with the connection | [`watches`] are called changed; the scheduler shows credentials again |
@@ -160,9 +160,13 @@ impl Connection for ZookeeperAsync {
         self.requests.children(path, false)
     }
 
+    fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
+        self.requests.children_proven(path, false)
+    }
+
     fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)> {
         let watch = self.requests.watches.watch(path, Subject::Children);
-        let listed = self.requests.children(path, true);
+        let listed = self.requests.children_proven(path, true);
         Box::pin(async move { Ok((listed.await?, watch.fired())) })
     }
 
@@ -182,7 +186,7 @@ impl Connection for ZookeeperAsync {
 
     fn read_held(&self, paths: &[String]) -> Vec<Response<'static, ReadNodes>> {
         let read = |path: &String| {
-            let (path, read) = (path.clone(), self.requests.read(Priority::Urgent, path, false));
+            let (path, read) = (path.clone(), self.requests.read_held(path));
             Box::pin(async move { Ok(vec![(path, read.await)]) }) as Response<'static, ReadNodes>
         };
         paths.iter().map(read).collect()

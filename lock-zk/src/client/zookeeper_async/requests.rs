@@ -118,9 +118,12 @@ impl Requests {
     }
 
     /// Whether the answer is to this request, and of our session.
-    fn judge(&self, stem: &str, path: &str, stat: &Stat) -> Result<(), Failure> {
-        if self.links.is_ours(stem, path, stat) {
+    fn judge(self: &Arc<Self>, stem: &str, path: &str, stat: &Stat) -> Result<(), Failure> {
+        if self.links.is_ours(stem, path, stat.ephemeral_owner) {
             return Ok(());
+        }
+        if !self.links.is_over() {
+            return Err(Failure { fate: Fate::Unknown, source: "the answer is that to another request".into() });
         }
         if path.starts_with(stem) {
             drop(self.delete(path));
@@ -138,12 +141,16 @@ impl Requests {
         made
     }
 
-    /// A write of this session's in its turn, which its server answers when it knows all that was committed before. The node
-    /// goes again at once.
+    /// A write of this session's in its turn, which its server answers when it knows all that was committed before.
     pub(super) fn sync(self: &Arc<Self>) -> Response<'static, ()> {
+        self.proof(Priority::Normal)
+    }
+
+    /// Makes a node, whose answer shows that answers are those to their requests. The node goes again at once.
+    fn proof(self: &Arc<Self>, priority: Priority) -> Response<'static, ()> {
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
         let path = format!("{}sync-{number}", self.sign);
-        let made = self.prove(Priority::Normal, &path);
+        let made = self.prove(priority, &path);
         drop(self.delete(&path));
         made
     }
@@ -156,7 +163,7 @@ impl Requests {
             let made = made.await;
             if let Err(Failure { fate: Fate::Missing | Fate::Exists, .. }) = made {
                 // Its directory is not empty: the crate takes answers for those to other requests.
-                links.end();
+                links.doubt();
             }
             made.map(drop)
         })
@@ -170,6 +177,12 @@ impl Requests {
     pub(super) fn children(&self, path: &str, watch: bool) -> Response<'static, Vec<String>> {
         let path = path.to_owned();
         self.ask(Priority::Normal, async move |client| client.get_children(&path, watch).await)
+    }
+
+    /// The names in a directory, and behind them a proof that the answer is the one to this request.
+    pub(super) fn children_proven(self: &Arc<Self>, path: &str, watch: bool) -> Response<'static, Vec<String>> {
+        let (listed, proof) = (self.children(path, watch), self.sync());
+        Box::pin(async move { behind(listed.await, proof).await })
     }
 
     pub(super) fn read(&self, priority: Priority, path: &str, watch: bool) -> Response<'static, Option<Node>> {
@@ -187,17 +200,43 @@ impl Requests {
         })
     }
 
-    pub(super) fn read_all(&self, paths: &[String]) -> Response<'static, Vec<Option<Node>>> {
+    /// Reads nodes, and behind them a proof that the answers are those to these requests.
+    pub(super) fn read_all(self: &Arc<Self>, paths: &[String]) -> Response<'static, Vec<Option<Node>>> {
         let read: Vec<_> = paths.iter().map(|path| self.read(Priority::Normal, path, false)).collect();
-        Box::pin(async move { join_all(read).await.into_iter().collect() })
+        let proof = self.sync();
+        Box::pin(async move { behind(join_all(read).await.into_iter().collect(), proof).await })
     }
 
-    pub(super) fn delete(&self, path: &str) -> Response<'static, bool> {
-        let path = path.to_owned();
-        self.ask(Priority::Detached, async move |client| match client.delete(&path, None).await {
+    /// Reads a node by which a lock is held. That it is gone is told with a proof only.
+    pub(super) fn read_held(self: &Arc<Self>, path: &str) -> Response<'static, Option<Node>> {
+        let (requests, read) = (self.clone(), self.read(Priority::Urgent, path, false));
+        Box::pin(async move {
+            match read.await {
+                Ok(None) => behind(Ok(None), requests.proof(Priority::Urgent)).await,
+                read => read,
+            }
+        })
+    }
+
+    /// Deletes a node. That it was gone is told with a proof only.
+    pub(super) fn delete(self: &Arc<Self>, path: &str) -> Response<'static, bool> {
+        let (requests, path) = (self.clone(), path.to_owned());
+        let deleted = self.ask(Priority::Detached, async move |client| match client.delete(&path, None).await {
             Ok(()) => Ok(true),
             Err(ZkError::NoNode) => Ok(false),
             Err(error) => Err(error),
+        });
+        Box::pin(async move {
+            match deleted.await {
+                Ok(false) => behind(Ok(false), requests.proof(Priority::Normal)).await,
+                deleted => deleted,
+            }
         })
     }
+}
+
+/// An answer that counts if the one to a request behind it does.
+async fn behind<T>(answer: Result<T, Failure>, proof: Response<'_, ()>) -> Result<T, Failure> {
+    proof.await?;
+    answer
 }

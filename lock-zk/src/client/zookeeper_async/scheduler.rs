@@ -6,6 +6,7 @@
 //! The crate matches answers to requests by their order alone, and may get that wrong when it connects again; and it may
 //! connect to a server that lags behind. So a new connection is put to the proof before anything else goes over it: a node is
 //! made, alone, whose answer names its path and the session, and comes when the server knows all that was committed before.
+//! Where answers turn out to be those to other requests, the servers are made to end the connection, which keeps the session.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ use crate::access::Credentials;
 /// it too.
 const AT_ONCE: usize = 48;
 const FIRST: usize = 8;
+
+/// A scheme for credentials that no server knows. Whoever shows such ones is refused, and the servers end the connection and keep
+/// the session: the one way to have the crate connect again.
+const NO_SCHEME: &str = "lock-zk-connect-again";
+/// The time between two of these.
+const RESET_PAUSE: Duration = Duration::from_millis(500);
 
 type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -77,6 +84,7 @@ impl Scheduler {
             silence,
             owed,
             last_answer: Instant::now(),
+            last_reset: None,
         };
         (Self { first, in_turn, shared, closed, owed_since }, sender.run(waiting, closing))
     }
@@ -116,7 +124,7 @@ impl Scheduler {
             let outcome = request(shared.client.0.clone()).await;
             if let Err(ZkError::MarshallingError) = outcome {
                 // An answer to something else: from here on the crate takes each one for another.
-                shared.links.end();
+                shared.links.doubt();
             }
             // Nobody may wait for it any more.
             let _ = answer.send(shared.links.judge(outcome.map_err(Failure::from), proven));
@@ -198,6 +206,8 @@ struct SchedulerTask {
     owed: watch::Sender<Option<BootInstant>>,
     /// The instant of the last answer, or of the sending of the first of them.
     last_answer: Instant,
+    /// The instant of the last [`reset`](Self::reset).
+    last_reset: Option<Instant>,
 }
 
 impl SchedulerTask {
@@ -223,12 +233,14 @@ impl SchedulerTask {
     }
 
     async fn send(&mut self, waiting: &mut RequestQueue) {
+        let links = self.shared.links.clone();
         self.show_credentials();
         self.settle().await;
         loop {
             let under_way = self.under_way.len();
             tokio::select! {
                 biased;
+                connection = links.doubted() => self.reset(connection).await,
                 () = self.answer(), if under_way > 0 => {}
                 request = waiting.next(under_way) => {
                     let Some(request) = request else { return };
@@ -239,11 +251,38 @@ impl SchedulerTask {
         }
     }
 
+    /// Has the servers end a connection on which answers are taken for others. Nothing else is sent until there is another one.
+    async fn reset(&mut self, connection: u64) {
+        if let Some(before) = self.last_reset {
+            tokio::time::sleep_until(before + RESET_PAUSE).await;
+        }
+        self.last_reset = Some(Instant::now());
+        let (client, links) = (self.shared.client.0.clone(), self.shared.links.clone());
+        // The answer, if there is one, is taken for another, too.
+        self.start(Box::pin(async move { client.add_auth(NO_SCHEME, Vec::new()).await.unwrap_or_default() }));
+        loop {
+            let under_way = self.under_way.len();
+            tokio::select! {
+                biased;
+                () = links.replaced(connection) => return,
+                () = self.answer(), if under_way > 0 => {}
+            }
+        }
+    }
+
     /// Puts a new connection to the proof, with nothing else under way: whatever was sent before that is not believed.
     async fn introduce(&mut self) {
+        let links = self.shared.links.clone();
         loop {
-            let connection = self.shared.links.connections();
-            if connection == self.shared.links.proven() || self.shared.links.is_over() {
+            let connection = links.connections();
+            if links.is_over() {
+                return;
+            }
+            if links.is_doubted(connection) {
+                self.reset(connection).await;
+                continue;
+            }
+            if connection == links.proven() {
                 return;
             }
             self.settle().await;
@@ -263,18 +302,19 @@ impl SchedulerTask {
         }
     }
 
-    /// Makes a node, and deletes it again. A wrong answer ends the session.
+    /// Makes a node, and deletes it again. A refusal ends the session.
     fn prove(&mut self, connection: u64) {
         let (client, links) = (self.shared.client.0.clone(), self.shared.links.clone());
         let (path, access) = (format!("{}proof-{connection}", self.preamble.sign), self.preamble.access.clone());
         self.start(Box::pin(async move {
             match client.create2(&path, Vec::new(), access, CreateMode::Ephemeral).await {
-                Ok((made, stat)) if links.is_ours(&path, &made, &stat) => {
+                Ok((made, stat)) if links.is_ours(&path, &made, stat.ephemeral_owner) => {
                     // If it fails, the node goes with the session.
                     client.delete(&path, None).await.unwrap_or_default();
                     links.is_proven(connection);
                 }
                 Ok(_) => {}
+                Err(ZkError::MarshallingError) => links.doubt(),
                 // The connection is gone again. A crate whose own task has ended says so at once, each time.
                 Err(ZkError::ConnectionLoss | ZkError::OperationTimeout) => tokio::time::sleep(RETRY).await,
                 Err(_) => links.end(),
