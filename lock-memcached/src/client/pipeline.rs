@@ -3,11 +3,17 @@
 //! A command that names a CAS number which was learned elsewhere is not sent as it is unless the connection is older than
 //! that: the item is read first, over this connection, and the command is sent with its number of now if it is still the one
 //! that is meant. So whatever the network holds back, nothing that belongs to somebody else is changed.
+//!
+//! Replies come in the order of their commands. Where one is overdue, a word is asked for behind it: if that comes in its place, the
+//! reply never will, and nobody waits for it until the operation timeout.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -25,12 +31,21 @@ const LONGEST_LINE: u64 = 4096;
 /// The most lines that `stats` answers with; there are some hundred.
 const MOST_STATS: usize = 4096;
 
+/// The time after which a reply is overdue; three round trips where those take longer.
+const OVERDUE: Duration = Duration::from_millis(400);
+
+/// The command that the server answers with a word and does nothing for, and the word.
+const ASK: &[u8] = b"mn\r\n";
+const WORD: &[u8] = b"MN";
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     number: u64,
+    /// The shortest time that was seen from a request to its first answer.
+    round_trip: Duration,
     /// The instant of its first answer.
     answered: Option<BootInstant>,
     /// The next command's mark.
@@ -63,7 +78,9 @@ struct BatchProgress {
 impl Connection {
     /// Opens the connection with this number; it has to be open by `until`.
     pub(super) async fn open(place: SocketAddr, number: u64, until: BootInstant) -> io::Result<Self> {
+        let asked = SystemClock.now();
         let stream = by(until, TcpStream::connect(place)).await?;
+        let round_trip = SystemClock.now().since(asked);
         // Only for speed: small requests go out at once.
         let _ = stream.set_nodelay(true);
         let (reader, writer) = stream.into_split();
@@ -71,6 +88,7 @@ impl Connection {
             reader: BufReader::new(reader),
             writer,
             number,
+            round_trip,
             answered: None,
             mark: 0,
             is_broken: false,
@@ -160,7 +178,7 @@ impl Connection {
         // Until all of it is answered: this future may be dropped.
         self.is_broken = true;
         let mut progress = BatchProgress::default();
-        match by(until, self.run(&batch, &mut progress, tell)).await {
+        match self.run(&batch, &mut progress, until, tell).await {
             Ok(()) => self.is_broken = false,
             Err(error) => {
                 let error = Arc::new(error);
@@ -172,36 +190,55 @@ impl Connection {
         }
     }
 
-    /// Writes and reads at the same time: what many commands are answered with fits into no buffer.
+    /// Writes and reads at the same time, until then: what many commands are answered with fits into no buffer.
     async fn run(
         &mut self,
         batch: &CommandBatch,
         progress: &mut BatchProgress,
+        until: BootInstant,
         tell: &mut impl FnMut(usize, CommandAnswer),
     ) -> io::Result<()> {
-        let Self { reader, writer, number, answered, is_refused, .. } = self;
+        let Self { reader, writer, number, round_trip, answered, is_refused, .. } = self;
         let BatchProgress { written, answered: done } = progress;
-        let asked = SystemClock.now();
+        let (asked, is_overdue) = (SystemClock.now(), AtomicBool::new(false));
+        let ask_at = asked.plus(OVERDUE.max(*round_trip * 3));
         let write = async {
-            while *written < batch.bytes.len() {
-                match writer.write(&batch.bytes[*written..]).await? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    more => *written += more,
+            let all = async {
+                while *written < batch.bytes.len() {
+                    match writer.write(&batch.bytes[*written..]).await? {
+                        0 => return Err(io::ErrorKind::WriteZero.into()),
+                        more => *written += more,
+                    }
                 }
+                Ok(())
+            };
+            by(until, all).await?;
+            if ask_at < until {
+                SystemClock.sleep_until(ask_at).await;
+                is_overdue.store(true, Ordering::Relaxed);
+                by(until, writer.write_all(ASK)).await?;
             }
-            Ok(())
+            SystemClock.sleep_until(until).await;
+            Err::<Infallible, io::Error>(io::ErrorKind::TimedOut.into())
         };
         let read = async {
             let mut text = Vec::new();
             for (mark, (at, command)) in (batch.first..).zip(&batch.commands) {
                 line(reader, &mut text).await?;
+                if text == WORD && is_overdue.load(Ordering::Relaxed) {
+                    return Err(missing());
+                }
                 let reply = words::read(&text)?;
                 let value = match reply.follows() {
                     Some(bytes) => block(reader, bytes).await?,
                     None => Vec::new(),
                 };
                 if !reply.is_to(command, mark) {
-                    return Err(io::ErrorKind::InvalidData.into());
+                    let is_later = reply.mark().is_some_and(|later| later > mark && later < batch.end());
+                    return Err(if is_later { missing() } else { io::ErrorKind::InvalidData.into() });
+                }
+                if *done == 0 {
+                    *round_trip = SystemClock.now().since(asked).min(*round_trip);
                 }
                 answered.get_or_insert_with(|| SystemClock.now());
                 let answer = reply.means(command, value, |cas| CasNumber { cas, over: *number, asked });
@@ -209,9 +246,20 @@ impl Connection {
                 *done += 1;
                 tell(*at, answer);
             }
+            // It was late.
+            if is_overdue.load(Ordering::Relaxed) {
+                line(reader, &mut text).await?;
+                if text != WORD {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+            }
             Ok(())
         };
-        tokio::try_join!(write, read).map(drop)
+        tokio::select! {
+            biased;
+            Err(error) = write => Err(error),
+            outcome = read => outcome,
+        }
     }
 
     /// Asks what the server counts, or with `" settings"` how it is set up.
@@ -249,6 +297,16 @@ impl CommandBatch {
         }
         Ok(Self { commands, bytes, ends, first })
     }
+
+    /// The mark behind the last one.
+    fn end(&self) -> u64 {
+        self.first + self.ends.len() as u64
+    }
+}
+
+/// A reply that never comes, as later ones have come.
+fn missing() -> io::Error {
+    io::ErrorKind::TimedOut.into()
 }
 
 /// A command about an item whose number was learned elsewhere, once the item was read here; or what it comes to at once.

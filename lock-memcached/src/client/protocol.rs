@@ -186,6 +186,14 @@ impl Reply {
         }
     }
 
+    /// The mark of the command that is answered, where it has one.
+    pub(crate) fn mark(&self) -> Option<u64> {
+        match self {
+            Self::Answer { mark, .. } => *mark,
+            Self::Stored(_) | Self::Refusal(_) => None,
+        }
+    }
+
     /// Whether this may be the reply to a command that was sent with this mark. A refusal has none, nor has the answer to a store.
     pub(crate) fn is_to(&self, command: &Command, sent: u64) -> bool {
         match self {

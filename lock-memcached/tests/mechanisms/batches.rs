@@ -10,7 +10,7 @@ use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, config, eventually, far, server};
+use crate::support::{client, config, connections, eventually, far, server};
 
 /// As many locks as are asked for at the same moment.
 const CROWD: usize = 40;
@@ -39,10 +39,6 @@ fn name(number: usize) -> String {
 
 fn claim(number: usize) -> String {
     format!("ma lock:mutex:{} ", name(number))
-}
-
-async fn connections(server: &MemcachedServer) -> u64 {
-    server.client().stats("").await.unwrap()["total_connections"].parse().unwrap()
 }
 
 /// All of them are free, long before they would end by themselves.

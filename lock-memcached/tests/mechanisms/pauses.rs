@@ -10,7 +10,7 @@ use lock_testkit::ms;
 use lock_testkit_servers::memcached::MemcachedOptions;
 use tokio::task::JoinHandle;
 
-use crate::support::{LEASE, config, eventually, far, open, opened, pass, server};
+use crate::support::{LEASE, client, config, connections, eventually, far, open, opened, pass, server};
 
 /// Shorter than the margin of 5 s by which items outlive their leases.
 const PAUSE: Duration = Duration::from_secs(4);
@@ -204,4 +204,28 @@ async fn each_look_at_a_clock_of_which_nothing_is_known_goes_over_a_new_connecti
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (link, _locks) = far(&server, RestartPolicy::Quarantine).await;
     assert_eq!(link.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_reply_that_is_late_costs_no_connection() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let mutex = client(&server, RestartPolicy::Off).await.mutex("late");
+    let late = async |round: usize| {
+        server.stop().unwrap();
+        let asked = tokio::spawn({
+            let mutex = mutex.clone();
+            async move { mutex.try_lock().await }
+        });
+        // Longer than a reply takes that is on its way.
+        pass(ms(700)).await;
+        server.cont().unwrap();
+        let held = asked.await.unwrap().unwrap();
+        held.unwrap_or_else(|| panic!("round {round}: not granted")).release().await.unwrap();
+    };
+    // Others use a connection of their own meanwhile.
+    late(0).await;
+    let before = connections(&server).await;
+    late(1).await;
+    late(2).await;
+    assert_eq!(connections(&server).await, before + 1, "one is that of the question");
 }

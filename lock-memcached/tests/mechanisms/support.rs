@@ -36,6 +36,11 @@ pub(crate) async fn far(server: &MemcachedServer, policy: RestartPolicy) -> (Pro
     (link, locks)
 }
 
+/// The number of connections that the server has had, the one of this question included.
+pub(crate) async fn connections(server: &MemcachedServer) -> u64 {
+    server.client().stats("").await.unwrap()["total_connections"].parse().unwrap()
+}
+
 /// A client that quarantines, once the first quarantine is over.
 pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
     opened(config(server)).await

@@ -220,11 +220,11 @@ impl Links {
         }
     }
 
-    /// Gives up the connection of this number: its replies cannot be trusted.
-    pub(crate) fn distrust(&self, generation: u64) {
+    /// Gives up the connection of this number: its replies are taken for those to other requests.
+    pub(crate) fn give_up(&self, generation: u64) {
         match &self.masters {
-            Masters::One { link, .. } => link.distrust(generation),
-            Masters::Cluster(router) => router.distrust(generation),
+            Masters::One { link, .. } => link.give_up(generation),
+            Masters::Cluster(router) => router.give_up(generation),
         }
     }
 
@@ -401,7 +401,7 @@ impl Links {
 
     /// Gives up a connection that replied to somebody else's request: it cannot be trusted any more.
     fn not_mine(&self, generation: u64, phase: Phase) -> Error {
-        self.distrust(generation);
+        self.give_up(generation);
         error::of_another(phase, self.server())
     }
 

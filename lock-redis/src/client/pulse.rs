@@ -37,6 +37,11 @@ impl Pulse {
         self.round_trip = self.round_trip.min(now.since(sent_at));
     }
 
+    /// The instant of the last answer.
+    pub(super) fn answered_at(&self) -> BootInstant {
+        self.answered_at
+    }
+
     /// Returns whether the connection is dead, as a request that was sent at `sent_at` and had time until `until` has no
     /// answer now. It had `patience` in all, some of which it may have waited for the connection.
     pub(super) fn is_dead(

@@ -3,10 +3,11 @@
 
 mod batch;
 pub(crate) mod batches;
+mod probe;
 pub(crate) mod request;
 pub(crate) mod short;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -89,6 +90,8 @@ pub(in crate::client) struct Live {
     pulse: Arc<Mutex<Pulse>>,
     pub(in crate::client) loading: Arc<Loading>,
     turns: Arc<Semaphore>,
+    /// The number of requests that wait for their replies.
+    owed: Arc<AtomicUsize>,
 }
 
 impl Link {
@@ -212,17 +215,28 @@ impl Link {
         self.predecessors.changed();
     }
 
-    /// Gives up this connection, if it is still the present one: its replies cannot be trusted, or it leads to a server
-    /// that is not the one that is meant any more.
+    /// Gives up this connection, if it is still the present one: it is broken, or leads to a server that is not the one that
+    /// is meant any more. Replies that are on their way still come.
     pub(crate) fn distrust(&self, generation: u64) {
-        {
-            let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
-            if presence.live.as_ref().is_none_or(|live| live.generation != generation) {
-                return;
-            }
-            presence.end();
+        self.end_this(generation);
+    }
+
+    /// Gives up this connection, if it is still the present one, and whoever waits for a reply of it gets none: replies are taken for
+    /// those to other requests.
+    pub(crate) fn give_up(&self, generation: u64) {
+        if let Some(live) = self.end_this(generation) {
+            live.commands.abort();
         }
+    }
+
+    fn end_this(&self, generation: u64) -> Option<Live> {
+        let ended = {
+            let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
+            presence.live.as_ref().filter(|live| live.generation == generation)?;
+            presence.end()
+        };
         self.broken.notify_one();
+        ended
     }
 
     /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
@@ -308,7 +322,8 @@ impl Link {
         *self.last_error() = None;
         let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
         let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(on_their_way(now.since(sent_at)))));
-        let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading, turns };
+        let owed = Arc::default();
+        let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading, turns, owed };
         let identity = Some(Predecessor::new(generation, server, identity));
         let connection = PresentConnection { link: self.clone(), identity };
         {
@@ -374,19 +389,40 @@ impl Live {
         SendTurn::Now(turns)
     }
 
+    /// Whether a request waits for its reply.
+    fn owes_replies(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a request that waits for its reply, until this is dropped.
+    fn owes(&self) -> Owed {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        Owed(self.owed.clone())
+    }
+
     fn pulse(&self) -> std::sync::MutexGuard<'_, Pulse> {
         // Every critical section leaves it valid after each statement.
         self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// A request that waits for its reply.
+struct Owed(Arc<AtomicUsize>);
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Presence {
-    fn end(&mut self) {
-        if let Some(live) = self.live.take() {
-            self.last_end = Some(SystemClock.now());
-            // Those that wait for their turn go on with the next connection.
-            live.turns.close();
-        }
+    /// Ends the present connection, if there is one.
+    fn end(&mut self) -> Option<Live> {
+        let live = self.live.take()?;
+        self.last_end = Some(SystemClock.now());
+        // Those that wait for their turn go on with the next connection.
+        live.turns.close();
+        Some(live)
     }
 }
 
@@ -426,6 +462,7 @@ async fn supervise(link: Arc<Link>, first: Option<PresentConnection>) {
             tokio::select! {
                 () = link.broken.notified() => {}
                 () = live.commands.ended() => link.distrust(live.generation),
+                () = link.look_after(&live) => {}
             }
         }
         drop(connection);

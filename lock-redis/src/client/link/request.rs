@@ -230,7 +230,7 @@ impl Link {
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
-        let sent_at = SystemClock.now();
+        let (sent_at, _owed) = (SystemClock.now(), live.owes());
         let left = until.since(sent_at);
         let sending = send_one(&mut live.commands, command, asking);
         let outcome = if left + SLACK >= self.op_timeout() {
@@ -253,7 +253,7 @@ impl Link {
         text: Text,
         (until, patience): (BootInstant, Duration),
     ) -> Vec<RedisResult<Value>> {
-        let sent_at = SystemClock.now();
+        let (sent_at, _owed) = (SystemClock.now(), live.owes());
         let pipeline = pipeline_of(script, calls, text);
         let sending = send_all(&mut live.commands, &pipeline, calls.len());
         let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));

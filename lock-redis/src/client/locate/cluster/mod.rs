@@ -140,8 +140,8 @@ impl Router {
     }
 
     /// Gives up the connection of this number.
-    pub(crate) fn distrust(&self, generation: u64) {
-        locked(&self.links).values().for_each(|used| used.link.distrust(generation));
+    pub(crate) fn give_up(&self, generation: u64) {
+        locked(&self.links).values().for_each(|used| used.link.give_up(generation));
     }
 
     /// Whether, of all connections since this one, only the present one to the master of this key can still carry
