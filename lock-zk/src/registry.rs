@@ -79,7 +79,7 @@ impl Registration {
         let connection = &self.session.connection;
         connection.exchanged().await;
         let synced = connection.sync(directory);
-        let listed = connection.children(directory);
+        let listed = connection.children_proven(directory);
         synced.await?;
         match listed.await {
             Ok(names) => {

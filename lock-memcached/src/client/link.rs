@@ -266,7 +266,7 @@ impl ConnectionPool {
             here.min_by_key(|(_, idle)| idle.pipe.number()).map(|(position, _)| position)
         };
         while let Some(position) = oldest(&self.idle) {
-            let IdleConnection { pipe, .. } = self.idle.swap_remove(position);
+            let IdleConnection { mut pipe, .. } = self.idle.swap_remove(position);
             if pipe.is_alive() {
                 return (Some(pipe), self.moves);
             }

@@ -37,6 +37,7 @@ const OVERDUE: Duration = Duration::from_millis(400);
 /// The command that the server answers with a word and does nothing for, and the word.
 const ASK: &[u8] = b"mn\r\n";
 const WORD: &[u8] = b"MN";
+const SAID: [u8; 4] = *b"MN\r\n";
 
 /// One connection.
 #[derive(Debug)]
@@ -44,12 +45,14 @@ pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     number: u64,
-    /// The shortest time that was seen from a request to its first answer.
+    /// The time from the last request, or the opening, to the first answer.
     round_trip: Duration,
     /// The instant of its first answer.
     answered: Option<BootInstant>,
     /// The next command's mark.
     mark: u64,
+    /// Whether the word that was asked for behind an overdue reply has not come yet.
+    owes_word: bool,
     /// Whether something was sent that was not answered, or was answered in another way than it should be.
     is_broken: bool,
     /// Whether the server has refused something. It goes on with what follows, but nobody else is to find out what comes of that.
@@ -91,6 +94,7 @@ impl Connection {
             round_trip,
             answered: None,
             mark: 0,
+            owes_word: false,
             is_broken: false,
             is_refused: false,
         })
@@ -101,14 +105,26 @@ impl Connection {
         self.number
     }
 
-    /// Whether nothing is under way on it.
+    /// Whether nothing is under way on it, but for the word.
     pub(super) fn is_in_order(&self) -> bool {
-        !self.is_broken && !self.is_refused && self.reader.buffer().is_empty()
+        !self.is_broken && !self.is_refused && (self.owes_word || self.reader.buffer().is_empty())
     }
 
     /// Whether it can be used after a while: the server has not closed it, and has said nothing unasked.
-    pub(super) fn is_alive(&self) -> bool {
-        let unasked = self.reader.get_ref().try_read(&mut [0]);
+    pub(super) fn is_alive(&mut self) -> bool {
+        if self.owes_word && self.reader.buffer() == SAID {
+            self.reader.consume(SAID.len());
+            self.owes_word = false;
+        }
+        let mut said = [0; SAID.len()];
+        let mut unasked = self.reader.get_ref().try_read(&mut said);
+        if self.owes_word
+            && self.reader.buffer().is_empty()
+            && unasked.as_ref().is_ok_and(|bytes| said[..*bytes] == SAID)
+        {
+            self.owes_word = false;
+            unasked = self.reader.get_ref().try_read(&mut said);
+        }
         self.is_in_order() && unasked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
@@ -198,9 +214,11 @@ impl Connection {
         until: BootInstant,
         tell: &mut impl FnMut(usize, CommandAnswer),
     ) -> io::Result<()> {
-        let Self { reader, writer, number, round_trip, answered, is_refused, .. } = self;
+        let Self { reader, writer, number, round_trip, answered, owes_word, is_refused, .. } = self;
         let BatchProgress { written, answered: done } = progress;
-        let (asked, is_overdue) = (SystemClock.now(), AtomicBool::new(false));
+        // Whether the word is being asked for, and whether that was sent.
+        let (is_overdue, is_sent) = (AtomicBool::new(false), AtomicBool::new(false));
+        let asked = SystemClock.now();
         let ask_at = asked.plus(OVERDUE.max(*round_trip * 3));
         let write = async {
             let all = async {
@@ -217,15 +235,17 @@ impl Connection {
                 SystemClock.sleep_until(ask_at).await;
                 is_overdue.store(true, Ordering::Relaxed);
                 by(until, writer.write_all(ASK)).await?;
+                is_sent.store(true, Ordering::Relaxed);
             }
             SystemClock.sleep_until(until).await;
             Err::<Infallible, io::Error>(io::ErrorKind::TimedOut.into())
         };
         let read = async {
             let mut text = Vec::new();
+            word(reader, &mut text, owes_word).await?;
             for (mark, (at, command)) in (batch.first..).zip(&batch.commands) {
                 line(reader, &mut text).await?;
-                if text == WORD && is_overdue.load(Ordering::Relaxed) {
+                if text == WORD && is_sent.load(Ordering::Relaxed) {
                     return Err(missing());
                 }
                 let reply = words::read(&text)?;
@@ -238,7 +258,7 @@ impl Connection {
                     return Err(if is_later { missing() } else { io::ErrorKind::InvalidData.into() });
                 }
                 if *done == 0 {
-                    *round_trip = SystemClock.now().since(asked).min(*round_trip);
+                    *round_trip = SystemClock.now().since(asked);
                 }
                 answered.get_or_insert_with(|| SystemClock.now());
                 let answer = reply.means(command, value, |cas| CasNumber { cas, over: *number, asked });
@@ -246,19 +266,15 @@ impl Connection {
                 *done += 1;
                 tell(*at, answer);
             }
-            // It was late.
-            if is_overdue.load(Ordering::Relaxed) {
-                line(reader, &mut text).await?;
-                if text != WORD {
-                    return Err(io::ErrorKind::InvalidData.into());
-                }
-            }
+            // The reply was late, and the word follows it; unless that was about to be asked for.
+            *owes_word = is_sent.load(Ordering::Relaxed);
+            *is_refused |= is_overdue.load(Ordering::Relaxed) && !*owes_word;
             Ok(())
         };
         tokio::select! {
             biased;
-            Err(error) = write => Err(error),
             outcome = read => outcome,
+            Err(error) = write => Err(error),
         }
     }
 
@@ -268,6 +284,7 @@ impl Connection {
         let asked = async {
             self.writer.write_all(format!("stats{of}\r\n").as_bytes()).await?;
             let (mut stats, mut text) = (HashMap::new(), Vec::new());
+            word(&mut self.reader, &mut text, &mut self.owes_word).await?;
             loop {
                 line(&mut self.reader, &mut text).await?;
                 if text == b"END" {
@@ -320,6 +337,18 @@ fn verified(command: Command, found: Option<CommandAnswer>) -> Result<Command, C
         Some(CommandAnswer::Failed(failure)) => Err(CommandAnswer::Failed(failure)),
         None => Err(CommandAnswer::Failed(Failure::senseless())),
     }
+}
+
+/// Reads the word that the server owes, if it owes it.
+async fn word(reader: &mut BufReader<OwnedReadHalf>, text: &mut Vec<u8>, owes: &mut bool) -> io::Result<()> {
+    if *owes {
+        line(reader, text).await?;
+        if text != WORD {
+            return Err(missing());
+        }
+        *owes = false;
+    }
+    Ok(())
 }
 
 /// Reads a line into the place of the former one.

@@ -223,7 +223,7 @@ impl Links {
     /// Gives up the connection of this number: its replies are taken for those to other requests.
     pub(crate) fn give_up(&self, generation: u64) {
         match &self.masters {
-            Masters::One { link, .. } => link.give_up(generation),
+            Masters::One { link, .. } => link.give_up_present(generation),
             Masters::Cluster(router) => router.give_up(generation),
         }
     }

@@ -92,6 +92,10 @@ async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, inbox: Arc<Mutex<m
 
 #[cfg(test)]
 mod tests {
+    use std::panic::resume_unwind;
+
+    use lock_testkit::testing;
+
     use super::*;
 
     #[tokio::test]
@@ -115,5 +119,19 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(Arc::strong_count(&unanswered), 2 * MOST + 1);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_what_is_finished_does_not_end_the_task() {
+        let background = Background::start(Arc::new([]), Arc::default());
+        background.finish(Box::pin(async { resume_unwind(Box::new("a mistake, planted by the test")) }));
+        let (finished, mut told) = mpsc::channel(1);
+        testing::eventually("something else is finished", testing::PROMPTLY, async || {
+            let finished = finished.clone();
+            // What is finished beside a mistake may go with it.
+            background.finish(Box::pin(async move { finished.try_send(()).unwrap_or_default() }));
+            told.try_recv().is_ok()
+        })
+        .await;
     }
 }

@@ -148,7 +148,7 @@ impl Member {
 
     /// A reply to somebody else's request: the connection cannot be trusted any more.
     fn not_mine(&self, generation: u64, phase: Phase) -> Failed {
-        self.link.give_up(generation);
+        self.link.give_up_present(generation);
         let error = error::of_another(phase, self.link.server());
         Failed { fate: RequestFate::Unknown, error, wrong_type: false }
     }

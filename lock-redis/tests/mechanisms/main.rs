@@ -22,6 +22,8 @@ mod input;
 mod late;
 mod line;
 mod links;
+#[path = "../shared/mistaken_network.rs"]
+mod mistaken_network;
 mod names;
 mod outage;
 mod owners;

@@ -3,18 +3,13 @@
 //!
 //! Tests of one thread each: the subscriber of a thread hears what is told there.
 
-use std::io;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
-use lock_redis::network::{Network, Stream};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit::MistakenSubscriber;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use tokio::net::TcpStream;
 
+use crate::mistaken_network::MistakenNetwork;
 use crate::server::{PROMPTLY, Server, configured, eventually, long, obtain, soon};
 
 /// Cuts every connection, and lets none be made until the subscriber has panicked so often.
@@ -68,20 +63,6 @@ async fn a_subscriber_that_panics_at_an_unanswered_heartbeat_ends_no_heartbeats(
     soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The system's network, which panics at so many connections from now on.
-#[derive(Debug, Default)]
-struct MistakenNetwork(AtomicUsize);
-
-#[async_trait]
-impl Network for MistakenNetwork {
-    async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>> {
-        if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            resume_unwind(Box::new("a mistake in the network, planted by the test"));
-        }
-        Ok(Box::new(TcpStream::connect((host, port)).await?))
-    }
-}
-
 #[tokio::test]
 async fn a_panic_in_the_tasks_that_connect_costs_their_connections_at_most() {
     let Some(server) = Server::start().await else { return };
@@ -93,11 +74,11 @@ async fn a_panic_in_the_tasks_that_connect_costs_their_connections_at_most() {
     let waiting = tokio::spawn(async move { lock.lock().await });
     server.until_queued("panics", 1).await;
     // Two for each of the two connections, or more for one of them.
-    network.0.store(4, Ordering::SeqCst);
+    network.panics(4);
     for kind in ["normal", "pubsub"] {
         assert!(server.say(&format!("CLIENT KILL TYPE {kind}")).await.as_int() > Some(0));
     }
-    eventually("it has panicked", PROMPTLY, async || network.0.load(Ordering::SeqCst) == 0).await;
+    eventually("it has panicked", PROMPTLY, async || network.has_panicked()).await;
     held.release().await.unwrap();
     soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
     server.is_as_new(&locks, "panics").await;

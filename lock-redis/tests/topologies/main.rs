@@ -8,6 +8,9 @@
 mod astray;
 mod cluster;
 mod load;
+#[path = "../shared/mistaken_network.rs"]
+mod mistaken_network;
+mod panics;
 mod replicas;
 mod rights;
 mod sentinel;

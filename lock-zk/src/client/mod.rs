@@ -232,12 +232,13 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// The names in a directory.
     fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>>;
 
-    /// The names in a directory, to be counted: with a proof behind them, where an answer may be that to another request.
+    /// The names in a directory, for a decision that a wrong answer would spoil: with a proof behind them, where an answer may be that
+    /// to another request.
     fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
         self.children(path)
     }
 
-    /// The names in a directory, to be counted, and a watch for the next change of them.
+    /// The names in a directory, as surely, and a watch for the next change of them.
     fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)>;
 
     /// Lets everything that the leader had committed before reach the server of the requests that follow.

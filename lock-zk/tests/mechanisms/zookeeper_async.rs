@@ -20,10 +20,12 @@ mod silent;
 mod support;
 mod swallowed;
 
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_testkit::testing::about_time;
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
 
-use support::{LASTING, PROMPTLY, client, connected, eventually, ms, server, soon, there};
+use support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon, there};
 
 /// The constructor by which clients come.
 async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
@@ -69,6 +71,24 @@ async fn credentials_are_shown_again_after_a_reconnection() {
         assert!(matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Indeterminate), "{error:?}");
     }
     soon("the next", PROMPTLY * 2, locks.mutex("again").lock()).await.unwrap().release().await.unwrap();
+}
+
+#[test]
+fn a_session_outlives_an_answer_that_is_swallowed_while_its_connection_is_put_to_the_proof() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let locks = client(&over([&link]), ms(10_000)).await;
+        let kept = locks.mutex("kept").lock().await.unwrap();
+        let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_request(1, "proof-"));
+        let cut = link.inject(LinkFault::new(Toxic::Reset, Direction::Both));
+        cut.applied(PROMPTLY).await.unwrap();
+        cut.heal().unwrap();
+        soon("another lock", PROMPTLY * 2, locks.mutex("other").lock()).await.unwrap().release().await.unwrap();
+        lost.proven().unwrap();
+        assert!(kept.is_held(), "the session was given up");
+        kept.release().await.unwrap();
+    });
 }
 
 #[tokio::test]

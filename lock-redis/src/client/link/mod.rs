@@ -92,6 +92,8 @@ pub(in crate::client) struct Live {
     turns: Arc<Semaphore>,
     /// The number of requests that wait for their replies.
     owed: Arc<AtomicUsize>,
+    /// Whether a word was asked for behind them, and has not come.
+    asks_word: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -221,9 +223,14 @@ impl Link {
         self.end_this(generation);
     }
 
-    /// Gives up this connection, if it is still the present one, and whoever waits for a reply of it gets none: replies are taken for
-    /// those to other requests.
-    pub(crate) fn give_up(&self, generation: u64) {
+    /// Gives up this connection, and whoever waits for a reply of it gets none: replies are taken for those to other requests.
+    pub(in crate::client) fn give_up(&self, live: &Live) {
+        self.end_this(live.generation);
+        live.commands.abort();
+    }
+
+    /// Gives up the present connection as [`give_up`](Self::give_up) does, if it is this one.
+    pub(crate) fn give_up_present(&self, generation: u64) {
         if let Some(live) = self.end_this(generation) {
             live.commands.abort();
         }
@@ -322,9 +329,9 @@ impl Link {
         *self.last_error() = None;
         let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
         let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(on_their_way(now.since(sent_at)))));
-        let owed = Arc::default();
-        let live = Live { generation, server: server.clone(), since: now, commands, pulse, loading, turns, owed };
-        let identity = Some(Predecessor::new(generation, server, identity));
+        let identity = Some(Predecessor::new(generation, server.clone(), identity));
+        let (owed, asks_word) = (Arc::default(), Arc::default());
+        let live = Live { generation, server, since: now, commands, pulse, loading, turns, owed, asks_word };
         let connection = PresentConnection { link: self.clone(), identity };
         {
             let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
@@ -389,27 +396,23 @@ impl Live {
         SendTurn::Now(turns)
     }
 
-    /// Whether a request waits for its reply.
-    fn owes_replies(&self) -> bool {
-        self.owed.load(Ordering::Relaxed) > 0
-    }
-
-    /// Counts a request that waits for its reply, until this is dropped.
-    fn owes(&self) -> Owed {
-        self.owed.fetch_add(1, Ordering::Relaxed);
-        Owed(self.owed.clone())
-    }
-
     fn pulse(&self) -> std::sync::MutexGuard<'_, Pulse> {
         // Every critical section leaves it valid after each statement.
         self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request that waits for its reply.
-struct Owed(Arc<AtomicUsize>);
+/// A request that waits for its reply, counted until this is dropped.
+struct Owed<'a>(&'a AtomicUsize);
 
-impl Drop for Owed {
+impl<'a> Owed<'a> {
+    fn one_more(owed: &'a AtomicUsize) -> Self {
+        owed.fetch_add(1, Ordering::Relaxed);
+        Self(owed)
+    }
+}
+
+impl Drop for Owed<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,45 +1,75 @@
-//! The look at a connection that owes a reply: is it late, or will it never come?
+//! The look at a connection that owes replies: are they late, or will one of them never come?
 //!
 //! Replies have no number, and each is that to the oldest request which has none. So a word is asked for behind what is owed. If it
-//! comes, everything before it has come, or somebody else has it: then a reply is missing, and the connection is given up long before
-//! the operation timeout.
+//! comes, everything before it has come. If something else has it, a reply is missing: then the connection is given up long before the
+//! operation timeout, and what it owed is unknown.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_core::clock::{Clock, SystemClock};
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::{Link, Live};
 
-/// The time for which every reply has to be missing before the word is asked for, and the time between two looks.
-const OVERDUE: Duration = Duration::from_millis(400);
+/// The time between two looks. A connection that owes replies at both, and has given none in between, is asked for the word.
+const LOOK: Duration = Duration::from_millis(400);
 
-/// The word, by a command for which the rights to everything else are enough.
-const WORD: &str = "here";
+/// The word, which no script replies, and the script that does. The rights to everything else are enough for that.
+const WORD: &[u8] = b"lock-redis: no reply is missing";
 const ASK: &str = "return ARGV[1]";
 
 impl Link {
     /// Looks at a connection until it is given up.
     pub(super) async fn look_after(&self, live: &Live) {
-        let mut word = Cmd::new();
-        word.arg("EVAL").arg(ASK).arg(0).arg(WORD);
-        let mut idle_at = SystemClock.now();
+        let mut owes_since = None;
         loop {
-            tokio::time::sleep(OVERDUE).await;
+            tokio::time::sleep(LOOK).await;
             let now = SystemClock.now();
-            if !live.owes_replies() {
-                idle_at = now;
-            } else if now.since(idle_at.max(live.pulse().answered_at())) >= OVERDUE {
-                match live.commands.connection.clone().send_packed_command(&word).await {
-                    Ok(Value::BulkString(said)) if said == WORD.as_bytes() => {
-                        live.pulse().answered(now, SystemClock.now());
-                    }
-                    // The reply to something else.
-                    Ok(said) if said.clone().extract_error().is_ok() => return self.give_up(live.generation),
-                    // Who waits for a reply judges what that says.
-                    _ => {}
-                }
+            if live.owed.load(Ordering::Relaxed) == 0 {
+                owes_since = None;
+            } else if now.since(live.pulse().answered_at().max(*owes_since.get_or_insert(now))) >= LOOK
+                && !self.says_the_word(live).await
+            {
+                return self.give_up(live);
             }
         }
     }
+
+    /// Asks for the word. Returns false if something else has it.
+    async fn says_the_word(&self, live: &Live) -> bool {
+        let mut ask = Cmd::new();
+        ask.arg("EVAL").arg(ASK).arg(0).arg(WORD);
+        let sent_at = SystemClock.now();
+        live.asks_word.store(true, Ordering::Release);
+        let said = live.commands.connection.clone().send_packed_command(&ask).await;
+        match said.and_then(Value::extract_error) {
+            Ok(Value::BulkString(said)) if said == WORD => live.pulse().answered(sent_at, SystemClock.now()),
+            Ok(_) => return false,
+            // Nothing has come, but for what was taken for the replies to others.
+            Err(error) if error.is_io_error() => return live.pulse().answered_at() < sent_at,
+            // It is refused.
+            Err(_) => {}
+        }
+        live.asks_word.store(false, Ordering::Release);
+        true
+    }
+
+    /// The outcome of a request by its reply, which may be that to another one.
+    pub(super) fn own(&self, live: &Live, outcome: RedisResult<Value>) -> RedisResult<Value> {
+        match outcome {
+            Ok(Value::BulkString(said)) if said == WORD => {
+                self.give_up(live);
+                Err(missing())
+            }
+            // Perhaps a refusal of the word.
+            Err(error) if !error.is_io_error() && live.asks_word.load(Ordering::Acquire) => Err(missing()),
+            outcome => outcome,
+        }
+    }
+}
+
+/// The error of a request whose reply is missing.
+fn missing() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "a reply is missing").into()
 }

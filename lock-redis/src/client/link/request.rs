@@ -7,7 +7,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::{Link, Live, NO_TIME, SendTurn};
+use super::{Link, Live, NO_TIME, Owed, SendTurn};
 use crate::client::call::Call;
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
@@ -230,7 +230,7 @@ impl Link {
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
-        let (sent_at, _owed) = (SystemClock.now(), live.owes());
+        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.owed));
         let left = until.since(sent_at);
         let sending = send_one(&mut live.commands, command, asking);
         let outcome = if left + SLACK >= self.op_timeout() {
@@ -238,7 +238,7 @@ impl Link {
         } else {
             tokio::time::timeout(left, sending).await.unwrap_or_else(|_| Err(late()))
         };
-        let outcome = outcome.and_then(Value::extract_error);
+        let outcome = self.own(live, outcome.and_then(Value::extract_error));
         self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
         outcome
     }
@@ -253,12 +253,12 @@ impl Link {
         text: Text,
         (until, patience): (BootInstant, Duration),
     ) -> Vec<RedisResult<Value>> {
-        let (sent_at, _owed) = (SystemClock.now(), live.owes());
+        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.owed));
         let pipeline = pipeline_of(script, calls, text);
         let sending = send_all(&mut live.commands, &pipeline, calls.len());
         let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));
         let outcomes: Vec<_> = match outcome {
-            Ok(values) => values.into_iter().map(Value::extract_error).collect(),
+            Ok(values) => values.into_iter().map(|value| self.own(live, value.extract_error())).collect(),
             Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         };
         self.judge(live, sent_at, until, patience, outcomes.iter().find_map(|outcome| outcome.as_ref().err()));

@@ -101,7 +101,7 @@ impl Exchange {
     async fn numbered(&self, stem: &str) -> Result<Vec<String>, Failure> {
         let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
         let synced = self.requests.sync();
-        let listed = self.requests.children(directory, false);
+        let listed = self.requests.children_proven(directory, false);
         synced.await?;
         match listed.await {
             Ok(names) => {

@@ -20,7 +20,7 @@ pub(super) struct LinkMonitor {
     proven: AtomicU64,
     /// The number of the connection on which the crate was seen to take answers for others, plus one; 0 if there was none.
     doubted: AtomicU64,
-    /// Told when a connection is doubted, and when there is another one or the session is over.
+    /// The news that a connection is doubted, that there is another one, or that the session is over.
     turned: Notify,
     /// The session's number; 0 until the first node that it made has said it.
     session: AtomicU64,
@@ -120,9 +120,9 @@ impl LinkMonitor {
         self.proven.store(connection, Ordering::Release);
     }
 
-    /// The crate takes answers for those to other requests on the present connection: nothing that comes over it counts any more.
-    pub(super) fn doubt(&self) {
-        self.doubted.store(self.connections() + 1, Ordering::Release);
+    /// Notes that the crate takes answers for those to other requests on this connection: nothing that comes over it counts any more.
+    pub(super) fn doubt(&self, connection: u64) {
+        self.doubted.fetch_max(connection + 1, Ordering::AcqRel);
         self.turned.notify_waiters();
     }
 
@@ -131,11 +131,11 @@ impl LinkMonitor {
         self.doubted.load(Ordering::Acquire) == connection + 1
     }
 
-    /// Resolves with the number of the present connection when it is doubted.
+    /// Resolves with the number of the present connection when it is doubted; never when the session is over.
     pub(super) async fn doubted(&self) -> u64 {
         self.turned_to(|| {
             let connection = self.connections();
-            self.is_doubted(connection).then_some(connection)
+            (self.is_doubted(connection) && !self.is_over()).then_some(connection)
         })
         .await
     }
@@ -160,11 +160,12 @@ impl LinkMonitor {
         self.session.load(Ordering::Acquire).cast_signed()
     }
 
-    /// Whether the node of this path and session, which was asked for by a path that begins so, is of our session. With another path the crate takes
-    /// answers for those to other requests; with another session it has opened that, and ours is over.
-    pub(super) fn is_ours(&self, stem: &str, path: &str, session: i64) -> bool {
-        if !path.starts_with(stem) {
-            self.doubt();
+    /// Whether a node was made by our session, as an answer over this connection says, and is the one that was asked for. If it is
+    /// another one, the crate takes answers for those to other requests; if its session is, the crate has opened that, and ours is
+    /// over.
+    pub(super) fn is_ours(&self, connection: u64, is_asked_for: bool, session: i64) -> bool {
+        if !is_asked_for {
+            self.doubt(connection);
             return false;
         }
         let session = session.cast_unsigned();
@@ -271,9 +272,9 @@ mod tests {
         let (links, _news) = LinkMonitor::new(Arc::default());
         links.hear(ZkState::Connected);
         links.is_proven(links.connections());
-        assert!(links.is_ours("/a", "/a1", 7));
+        assert!(links.is_ours(1, true, 7));
         assert!(links.doubted().now_or_never().is_none());
-        assert!(!links.is_ours("/a", "/b1", 7) && !links.is_over());
+        assert!(!links.is_ours(1, false, 7) && !links.is_over());
         let (connection, proven) = (links.doubted().now_or_never().unwrap(), links.proven());
         assert_eq!(links.judge(Ok(()), proven).unwrap_err().fate, Fate::Unknown);
         assert!(links.replaced(connection).now_or_never().is_none());
@@ -281,7 +282,9 @@ mod tests {
         assert!(links.replaced(connection).now_or_never().is_some() && links.doubted().now_or_never().is_none());
         links.is_proven(links.connections());
         assert!(links.judge(Ok(()), links.proven()).is_ok());
-        assert!(!links.is_ours("/a", "/a1", 8) && links.is_over(), "another session");
+        links.doubt(connection);
+        assert!(links.doubted().now_or_never().is_none(), "a former connection");
+        assert!(!links.is_ours(2, true, 8) && links.is_over(), "another session");
         assert!(links.replaced(links.connections()).now_or_never().is_some());
     }
 

@@ -4,16 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join, join_all};
 use lock_core::clock::BootInstant;
 use tokio::runtime::Handle;
-use zookeeper_async::{Acl, CreateMode, Stat, ZkError, ZkResult, ZooKeeper};
+use zookeeper_async::{Acl, CreateMode, Stat, ZkError};
 
 use super::directories::Directories;
 use super::link_monitor::LinkMonitor;
-use super::scheduler::Scheduler;
+use super::scheduler::{Judged, Scheduler};
 use super::watches::Watches;
-use super::{Created, Failure, Fate, Node, Priority, Response};
+use super::{Created, Node, Priority, Response};
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -65,19 +65,6 @@ impl Requests {
         })
     }
 
-    /// Hands a request in, and answers what became of it.
-    fn ask<T, F>(
-        &self,
-        priority: Priority,
-        request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static,
-    ) -> Response<'static, T>
-    where
-        T: Send + 'static,
-        F: Future<Output = ZkResult<T>> + Send,
-    {
-        self.scheduler.send(priority, request)
-    }
-
     pub(super) fn session(&self) -> i64 {
         self.links.session()
     }
@@ -104,68 +91,66 @@ impl Requests {
         data: Vec<u8>,
         mode: CreateMode,
     ) -> Response<'static, Created> {
-        let (requests, stem) = (self.clone(), path.to_owned());
-        let access = self.access.clone();
-        let made = self.ask(priority, {
-            let stem = stem.clone();
-            async move |client| client.create2(&stem, data, access, mode).await
+        let (stem, access, links) = (path.to_owned(), self.access.clone(), self.links.clone());
+        let made = self.scheduler.send(priority, async move |client, connection| {
+            let (path, stat) = client.create2(&stem, data, access, mode).await?;
+            let is_asked_for = match mode {
+                CreateMode::EphemeralSequential => path.strip_prefix(&*stem).is_some_and(is_number),
+                _ => path == stem,
+            };
+            if links.is_ours(connection, is_asked_for, stat.ephemeral_owner) {
+                return Ok(Created { path, czxid: stat.czxid });
+            }
+            if !is_asked_for {
+                // Whether it was made is not known.
+                return Err(ZkError::ConnectionLoss);
+            }
+            // The crate has gone on in another session.
+            let _ = client.delete(&path, None).await;
+            Err(ZkError::SessionExpired)
         });
-        Box::pin(async move {
-            let (path, stat) = made.await?;
-            requests.judge(&stem, &path, &stat)?;
-            Ok(Created { path, czxid: stat.czxid })
-        })
-    }
-
-    /// Whether the answer is to this request, and of our session.
-    fn judge(self: &Arc<Self>, stem: &str, path: &str, stat: &Stat) -> Result<(), Failure> {
-        if self.links.is_ours(stem, path, stat.ephemeral_owner) {
-            return Ok(());
-        }
-        if !self.links.is_over() {
-            return Err(Failure { fate: Fate::Unknown, source: "the answer is that to another request".into() });
-        }
-        if path.starts_with(stem) {
-            drop(self.delete(path));
-        }
-        Err(Failure { fate: Fate::Ended, source: "the client crate has gone on in another session".into() })
+        Box::pin(async move { made.await.outcome })
     }
 
     /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before.
     pub(super) fn heartbeat(self: &Arc<Self>) -> Response<'static, ()> {
         let number = self.heartbeats.fetch_add(1, Ordering::Relaxed);
-        let made = self.prove(Priority::Urgent, &format!("{}{number}", self.sign));
+        let proof = self.prove(Priority::Urgent, format!("{}{number}", self.sign));
         if let Some(before) = number.checked_sub(1) {
             drop(self.delete(&format!("{}{before}", self.sign)));
         }
-        made
+        Box::pin(async move { proof.await.outcome })
     }
 
     /// A write of this session's in its turn, which its server answers when it knows all that was committed before.
     pub(super) fn sync(self: &Arc<Self>) -> Response<'static, ()> {
-        self.proof(Priority::Normal)
+        let proof = self.proof(Priority::Normal);
+        Box::pin(async move { proof.await.outcome })
     }
 
     /// Makes a node, whose answer shows that answers are those to their requests. The node goes again at once.
-    fn proof(self: &Arc<Self>, priority: Priority) -> Response<'static, ()> {
+    fn proof(self: &Arc<Self>, priority: Priority) -> BoxFuture<'static, Judged<()>> {
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
         let path = format!("{}sync-{number}", self.sign);
-        let made = self.prove(priority, &path);
+        let proof = self.prove(priority, path.clone());
         drop(self.delete(&path));
-        made
+        proof
     }
 
-    /// Makes a node that nobody else makes.
-    fn prove(self: &Arc<Self>, priority: Priority, path: &str) -> Response<'static, ()> {
-        let made = self.make_in(priority, path, Vec::new(), CreateMode::Ephemeral);
-        let links = self.links.clone();
-        Box::pin(async move {
-            let made = made.await;
-            if let Err(Failure { fate: Fate::Missing | Fate::Exists, .. }) = made {
-                // Its directory is not empty: the crate takes answers for those to other requests.
-                links.doubt();
+    /// Makes a node that nobody else makes, in a directory that is not empty.
+    fn prove(&self, priority: Priority, path: String) -> BoxFuture<'static, Judged<()>> {
+        let (access, links) = (self.access.clone(), self.links.clone());
+        self.scheduler.send(priority, async move |client, connection| {
+            match client.create2(&path, Vec::new(), access, CreateMode::Ephemeral).await {
+                Ok((made, stat)) if links.is_ours(connection, made == path, stat.ephemeral_owner) => Ok(()),
+                Ok(_) => Err(ZkError::ConnectionLoss),
+                // Refused as another request is.
+                Err(ZkError::NoNode | ZkError::NodeExists | ZkError::BadVersion | ZkError::NotEmpty) => {
+                    links.doubt(connection);
+                    Err(ZkError::ConnectionLoss)
+                }
+                Err(error) => Err(error),
             }
-            made.map(drop)
         })
     }
 
@@ -175,68 +160,80 @@ impl Requests {
     }
 
     pub(super) fn children(&self, path: &str, watch: bool) -> Response<'static, Vec<String>> {
-        let path = path.to_owned();
-        self.ask(Priority::Normal, async move |client| client.get_children(&path, watch).await)
+        let listed = self.list(path, watch);
+        Box::pin(async move { listed.await.outcome })
     }
 
     /// The names in a directory, and behind them a proof that the answer is the one to this request.
     pub(super) fn children_proven(self: &Arc<Self>, path: &str, watch: bool) -> Response<'static, Vec<String>> {
-        let (listed, proof) = (self.children(path, watch), self.sync());
-        Box::pin(async move { behind(listed.await, proof).await })
+        let (listed, proof) = (self.list(path, watch), self.proof(Priority::Normal));
+        Box::pin(async move { listed.await.proven_by(&proof.await) })
+    }
+
+    fn list(&self, path: &str, watch: bool) -> BoxFuture<'static, Judged<Vec<String>>> {
+        let path = path.to_owned();
+        self.scheduler.send(Priority::Normal, async move |client, _| client.get_children(&path, watch).await)
     }
 
     pub(super) fn read(&self, priority: Priority, path: &str, watch: bool) -> Response<'static, Option<Node>> {
-        let path = path.to_owned();
-        let read = self.ask(priority, async move |client| client.get_data(&path, watch).await);
-        Box::pin(async move {
-            match read.await {
-                Ok((data, stat)) => {
-                    let Stat { czxid, ctime: made_at, mtime: changed_at, version, ephemeral_owner: session, .. } = stat;
-                    Ok(Some(Node { data, czxid, made_at, changed_at, version, session }))
-                }
-                Err(failure) if failure.fate == Fate::Missing => Ok(None),
-                Err(failure) => Err(failure),
-            }
-        })
+        let read = self.look_at(priority, path, watch);
+        Box::pin(async move { read.await.outcome })
     }
 
     /// Reads nodes, and behind them a proof that the answers are those to these requests.
     pub(super) fn read_all(self: &Arc<Self>, paths: &[String]) -> Response<'static, Vec<Option<Node>>> {
-        let read: Vec<_> = paths.iter().map(|path| self.read(Priority::Normal, path, false)).collect();
-        let proof = self.sync();
-        Box::pin(async move { behind(join_all(read).await.into_iter().collect(), proof).await })
+        let read: Vec<_> = paths.iter().map(|path| self.look_at(Priority::Normal, path, false)).collect();
+        let proof = self.proof(Priority::Normal);
+        Box::pin(async move {
+            let (read, proof) = join(join_all(read), proof).await;
+            read.into_iter().map(|read| read.proven_by(&proof)).collect()
+        })
     }
 
     /// Reads a node by which a lock is held. That it is gone is told with a proof only.
     pub(super) fn read_held(self: &Arc<Self>, path: &str) -> Response<'static, Option<Node>> {
-        let (requests, read) = (self.clone(), self.read(Priority::Urgent, path, false));
+        let (requests, read) = (self.clone(), self.look_at(Priority::Urgent, path, false));
         Box::pin(async move {
-            match read.await {
-                Ok(None) => behind(Ok(None), requests.proof(Priority::Urgent)).await,
-                read => read,
+            let read = read.await;
+            match read.outcome {
+                Ok(None) => read.proven_by(&requests.proof(Priority::Urgent).await),
+                outcome => outcome,
             }
+        })
+    }
+
+    fn look_at(&self, priority: Priority, path: &str, watch: bool) -> BoxFuture<'static, Judged<Option<Node>>> {
+        let path = path.to_owned();
+        self.scheduler.send(priority, async move |client, _| match client.get_data(&path, watch).await {
+            Ok((data, stat)) => {
+                let Stat { czxid, ctime: made_at, mtime: changed_at, version, ephemeral_owner: session, .. } = stat;
+                Ok(Some(Node { data, czxid, made_at, changed_at, version, session }))
+            }
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(error),
         })
     }
 
     /// Deletes a node. That it was gone is told with a proof only.
     pub(super) fn delete(self: &Arc<Self>, path: &str) -> Response<'static, bool> {
         let (requests, path) = (self.clone(), path.to_owned());
-        let deleted = self.ask(Priority::Detached, async move |client| match client.delete(&path, None).await {
-            Ok(()) => Ok(true),
-            Err(ZkError::NoNode) => Ok(false),
-            Err(error) => Err(error),
-        });
+        let deleted =
+            self.scheduler.send(Priority::Detached, async move |client, _| match client.delete(&path, None).await {
+                Ok(()) => Ok(true),
+                Err(ZkError::NoNode) => Ok(false),
+                Err(error) => Err(error),
+            });
         Box::pin(async move {
-            match deleted.await {
-                Ok(false) => behind(Ok(false), requests.proof(Priority::Normal)).await,
-                deleted => deleted,
+            let deleted = deleted.await;
+            match deleted.outcome {
+                Ok(false) => deleted.proven_by(&requests.proof(Priority::Normal).await),
+                outcome => outcome,
             }
         })
     }
 }
 
-/// An answer that counts if the one to a request behind it does.
-async fn behind<T>(answer: Result<T, Failure>, proof: Response<'_, ()>) -> Result<T, Failure> {
-    proof.await?;
-    answer
+/// Whether this is the number of a sequential node.
+fn is_number(text: &str) -> bool {
+    text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty()
 }

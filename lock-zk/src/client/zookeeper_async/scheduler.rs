@@ -8,12 +8,13 @@
 //! made, alone, whose answer names its path and the session, and comes when the server knows all that was committed before.
 //! Where answers turn out to be those to other requests, the servers are made to end the connection, which keeps the session.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZooKeeper};
 
 use super::link_monitor::LinkMonitor;
-use super::{Failure, Fate, LONGEST_BACKLOG, Priority, RETRY, Response};
+use super::{Failure, Fate, LONGEST_BACKLOG, Priority, RETRY};
 use crate::access::Credentials;
 
 /// The number of requests that may be under way, and of as many more as go first. The crate's queue holds 64; it puts pings into
@@ -99,19 +100,21 @@ impl Scheduler {
         *self.owed_since.borrow()
     }
 
-    /// Hands a request in.
+    /// Hands a request in. It is told over which connection it goes.
     pub(super) fn send<T, F>(
         &self,
         priority: Priority,
-        request: impl FnOnce(Arc<ZooKeeper>) -> F + Send + 'static,
-    ) -> Response<'static, T>
+        request: impl FnOnce(Arc<ZooKeeper>, u64) -> F + Send + 'static,
+    ) -> BoxFuture<'static, Judged<T>>
     where
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
     {
         let line = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
+        let failed = |failure, connection| Judged { outcome: Err(failure), connection };
+        let connection = self.shared.links.proven();
         if priority != Priority::Detached && line.is_full() {
-            return Box::pin(std::future::ready(Err(Failure::no_room())));
+            return Box::pin(std::future::ready(failed(Failure::no_room(), connection)));
         }
         let (answer, answered) = oneshot::channel();
         let (shared, unsent) = (self.shared.clone(), line.one_more());
@@ -120,19 +123,45 @@ impl Scheduler {
             if priority != Priority::Detached && answer.is_closed() {
                 return;
             }
-            let proven = shared.links.proven();
-            let outcome = request(shared.client.0.clone()).await;
+            let connection = shared.links.proven();
+            let outcome = request(shared.client.0.clone(), connection).await;
             if let Err(ZkError::MarshallingError) = outcome {
                 // An answer to something else: from here on the crate takes each one for another.
-                shared.links.doubt();
+                shared.links.doubt(connection);
             }
+            let outcome = shared.links.judge(outcome.map_err(Failure::from), connection);
             // Nobody may wait for it any more.
-            let _ = answer.send(shared.links.judge(outcome.map_err(Failure::from), proven));
+            let _ = answer.send(Judged { outcome, connection });
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
         let _ = line.waiting.send(Box::pin(request));
-        let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
+        let gone = move |_| failed(Failure { fate: Fate::Ended, source: "the client is gone".into() }, connection);
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
+    }
+}
+
+/// The outcome of a request, and the connection over which it went.
+pub(super) struct Judged<T> {
+    pub(super) outcome: Result<T, Failure>,
+    connection: u64,
+}
+
+impl<T> Judged<T> {
+    /// The outcome, as far as the one of a proof that went behind it over the same connection shows that it is the one of this request.
+    pub(super) fn proven_by(self, proof: &Judged<()>) -> Result<T, Failure> {
+        match &proof.outcome {
+            Ok(()) if proof.connection == self.connection => self.outcome,
+            Err(Failure { fate: Fate::Ended, .. }) => {
+                Err(Failure { fate: Fate::Ended, source: "the session is over".into() })
+            }
+            _ => {
+                let source = "the answer may be that to another request".into();
+                Err(Failure {
+                    fate: Fate::Unknown,
+                    source: self.outcome.err().map_or(source, |failure| failure.source),
+                })
+            }
+        }
     }
 }
 
@@ -241,7 +270,7 @@ impl SchedulerTask {
             tokio::select! {
                 biased;
                 connection = links.doubted() => self.reset(connection).await,
-                () = self.answer(), if under_way > 0 => {}
+                _ = self.answer(), if under_way > 0 => {}
                 request = waiting.next(under_way) => {
                     let Some(request) = request else { return };
                     self.introduce().await;
@@ -253,21 +282,25 @@ impl SchedulerTask {
 
     /// Has the servers end a connection on which answers are taken for others. Nothing else is sent until there is another one.
     async fn reset(&mut self, connection: u64) {
+        let links = self.shared.links.clone();
         if let Some(before) = self.last_reset {
-            tokio::time::sleep_until(before + RESET_PAUSE).await;
-        }
-        self.last_reset = Some(Instant::now());
-        let (client, links) = (self.shared.client.0.clone(), self.shared.links.clone());
-        // The answer, if there is one, is taken for another, too.
-        self.start(Box::pin(async move { client.add_auth(NO_SCHEME, Vec::new()).await.unwrap_or_default() }));
-        loop {
-            let under_way = self.under_way.len();
-            tokio::select! {
-                biased;
-                () = links.replaced(connection) => return,
-                () = self.answer(), if under_way > 0 => {}
+            let pause = tokio::time::sleep_until(before + RESET_PAUSE);
+            self.answer_until(async {
+                tokio::select! {
+                    () = pause => {}
+                    () = links.replaced(connection) => {}
+                }
+            })
+            .await;
+            if links.is_over() || links.connections() != connection {
+                return;
             }
         }
+        self.last_reset = Some(Instant::now());
+        let client = self.shared.client.0.clone();
+        // The answer, if there is one, is taken for another, too.
+        self.start(Box::pin(async move { client.add_auth(NO_SCHEME, Vec::new()).await.unwrap_or_default() }));
+        self.answer_until(links.replaced(connection)).await;
     }
 
     /// Puts a new connection to the proof, with nothing else under way: whatever was sent before that is not believed.
@@ -285,14 +318,25 @@ impl SchedulerTask {
             if connection == links.proven() {
                 return;
             }
-            self.settle().await;
-            // By itself: servers answer it at once, before what came earlier, and the crate would take the answer for one to
-            // that.
-            self.show_credentials();
-            self.settle().await;
-            self.prove(connection);
-            self.settle().await;
+            if !self.prove_alone(connection).await {
+                // Nothing was answered for long: an answer may be missing.
+                links.doubt(connection);
+            }
         }
+    }
+
+    /// Puts a connection to the proof when nothing is under way any more. Returns whether that was not silent for too long.
+    async fn prove_alone(&mut self, connection: u64) -> bool {
+        if !self.settled().await {
+            return false;
+        }
+        // By itself: servers answer it at once, before what came earlier, and the crate would take the answer for one to that.
+        self.show_credentials();
+        if !self.settled().await {
+            return false;
+        }
+        self.prove(connection);
+        self.settled().await
     }
 
     fn show_credentials(&mut self) {
@@ -308,13 +352,15 @@ impl SchedulerTask {
         let (path, access) = (format!("{}proof-{connection}", self.preamble.sign), self.preamble.access.clone());
         self.start(Box::pin(async move {
             match client.create2(&path, Vec::new(), access, CreateMode::Ephemeral).await {
-                Ok((made, stat)) if links.is_ours(&path, &made, stat.ephemeral_owner) => {
+                Ok((made, stat)) if links.is_ours(connection, made == path, stat.ephemeral_owner) => {
                     // If it fails, the node goes with the session.
                     client.delete(&path, None).await.unwrap_or_default();
                     links.is_proven(connection);
                 }
                 Ok(_) => {}
-                Err(ZkError::MarshallingError) => links.doubt(),
+                Err(ZkError::MarshallingError) => links.doubt(connection),
+                // Perhaps the refusal of what the servers were to end the connection for.
+                Err(_) if links.is_doubted(connection) => {}
                 // The connection is gone again. A crate whose own task has ended says so at once, each time.
                 Err(ZkError::ConnectionLoss | ZkError::OperationTimeout) => tokio::time::sleep(RETRY).await,
                 Err(_) => links.end(),
@@ -329,14 +375,38 @@ impl SchedulerTask {
         }
     }
 
-    /// Takes one answer; or the news that it is owed for too long.
-    async fn answer(&mut self) {
+    /// Until nothing is under way, or an answer is owed for too long: false then.
+    async fn settled(&mut self) -> bool {
+        while !self.under_way.is_empty() {
+            if !self.answer().await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes answers until then.
+    async fn answer_until(&mut self, then: impl Future<Output = ()>) {
+        let mut then = pin!(then);
+        loop {
+            let under_way = self.under_way.len();
+            tokio::select! {
+                biased;
+                () = &mut then => return,
+                _ = self.answer(), if under_way > 0 => {}
+            }
+        }
+    }
+
+    /// Takes one answer; or the news that it is owed for too long: false then.
+    async fn answer(&mut self) -> bool {
         let answered = tokio::time::timeout_at(self.last_answer + self.silence, self.under_way.next()).await;
         self.last_answer = Instant::now();
         self.shared.links.is_silent(answered.is_err());
         if answered.is_ok() {
             self.owe();
         }
+        answered.is_ok()
     }
 
     fn start(&mut self, request: RequestFuture) {

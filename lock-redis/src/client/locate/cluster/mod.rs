@@ -141,7 +141,7 @@ impl Router {
 
     /// Gives up the connection of this number.
     pub(crate) fn give_up(&self, generation: u64) {
-        locked(&self.links).values().for_each(|used| used.link.give_up(generation));
+        locked(&self.links).values().for_each(|used| used.link.give_up_present(generation));
     }
 
     /// Whether, of all connections since this one, only the present one to the master of this key can still carry
