@@ -14,7 +14,7 @@ const LONG_SILENCE: Duration = Duration::from_millis(500);
 
 /// A timeout that is noticed this much too late says nothing about the connection: this process stood still, and the answer
 /// may have been there in time.
-const STOOD_STILL: Duration = Duration::from_millis(100);
+pub(super) const STOOD_STILL: Duration = Duration::from_millis(100);
 
 /// The last answer on a connection, and the time of its round trips.
 #[derive(Debug)]

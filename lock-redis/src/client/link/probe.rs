@@ -10,7 +10,10 @@ use std::time::Duration;
 use lock_core::clock::{Clock, SystemClock};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
+use super::request::late;
 use super::{Link, Live};
+use crate::client::pulse::STOOD_STILL;
+use crate::error;
 
 /// The time between two looks. A connection that owes replies at both, and has given none in between, is asked for the word.
 const LOOK: Duration = Duration::from_millis(400);
@@ -46,8 +49,13 @@ impl Link {
         match said.and_then(Value::extract_error) {
             Ok(Value::BulkString(said)) if said == WORD => live.pulse().answered(sent_at, SystemClock.now()),
             Ok(_) => return false,
-            // Nothing has come, but for what was taken for the replies to others.
-            Err(error) if error.is_io_error() => return live.pulse().answered_at() < sent_at,
+            // What has come meanwhile was taken for the replies to others. Where this process stood still, it says nothing.
+            Err(error) if error.is_timeout() => {
+                let pulse = live.pulse();
+                return pulse.answered_at() < sent_at
+                    || SystemClock.now() > sent_at.plus(self.op_timeout() + STOOD_STILL);
+            }
+            Err(error) if error.is_io_error() => return true,
             // It is refused.
             Err(_) => {}
         }
@@ -62,11 +70,17 @@ impl Link {
                 self.give_up(live);
                 Err(missing())
             }
-            // Perhaps a refusal of the word.
-            Err(error) if !error.is_io_error() && live.asks_word.load(Ordering::Acquire) => Err(missing()),
+            // Perhaps that of the word.
+            Err(error) if live.asks_word.load(Ordering::Acquire) && is_of_any_command(&error) => Err(late()),
             outcome => outcome,
         }
     }
+}
+
+/// Whether a server refuses whatever it is asked for in this way: the word as well as something else.
+fn is_of_any_command(error: &RedisError) -> bool {
+    let codes = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"];
+    error::code(error).is_some_and(|code| codes.contains(&code))
 }
 
 /// The error of a request whose reply is missing.
