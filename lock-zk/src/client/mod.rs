@@ -247,6 +247,12 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Watches a node; `None` if there is none, and then no watch is left.
     fn watch<'a>(&'a self, path: &'a str) -> Response<'a, Option<NodeChange>>;
 
+    /// Looks whether a node is there. That it is gone is never the answer to another request.
+    fn is_there<'a>(&'a self, path: &'a str) -> Response<'a, bool> {
+        let read = self.read_all(&[path.to_owned()]);
+        Box::pin(async move { Ok(read.await?.iter().all(Option::is_some)) })
+    }
+
     /// Reads several nodes by one round trip; `None` for each that is not there.
     fn read_all(&self, paths: &[String]) -> Response<'_, Vec<Option<Node>>>;
 

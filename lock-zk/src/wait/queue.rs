@@ -67,11 +67,10 @@ impl LockQueues {
 
 /// Looks at one node now and then, until it is gone.
 async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -> Result<(), Failure> {
-    let path = [path.to_owned()];
     loop {
         tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
-        match registration.session.connection.read_all(&path).await {
-            Ok(nodes) if nodes.iter().any(Option::is_none) => return Ok(()),
+        match registration.session.connection.is_there(path).await {
+            Ok(false) => return Ok(()),
             Err(failure) if failure.fate != Fate::Unknown => return Err(failure),
             _ => {}
         }

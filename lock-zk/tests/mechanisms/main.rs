@@ -46,6 +46,9 @@ async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
     ZkLocks::connect_with(config).await
 }
 
+/// Whether an answer that is swallowed costs the connection.
+const COSTS_CONNECTION: bool = false;
+
 /// The reasons that holders are told for a session that is gone.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired];
 

@@ -4,7 +4,8 @@ use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
 use lock_zk::{ClientOptions, SessionState, ZkConfig};
 
-use crate::support::{LASTING, PROMPTLY, connected, link, ms, nodes, over, server, soon};
+use crate::COSTS_CONNECTION;
+use crate::support::{LASTING, PROMPTLY, connected, eventually, link, ms, nodes, over, server, soon};
 
 #[test]
 fn a_request_without_an_answer_is_asked_again_when_a_later_one_has_its_own() {
@@ -26,6 +27,10 @@ fn a_request_without_an_answer_is_asked_again_when_a_later_one_has_its_own() {
             assert!(released.is_ok() || nth == 3, "{released:?}");
             lost.proven().unwrap();
             assert!(nodes(&truth, name).await.is_empty(), "something is left");
+        }
+        if COSTS_CONNECTION {
+            // It is made anew.
+            eventually("connected", PROMPTLY, async || locks.session_state() == SessionState::Connected).await;
         }
         assert_eq!(locks.session_state(), SessionState::Connected);
         // The session is the one of before.

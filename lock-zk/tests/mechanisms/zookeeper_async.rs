@@ -32,6 +32,9 @@ async fn connect(config: ZkConfig) -> Result<ZkLocks, Error> {
     ZkLocks::connect_with_zookeeper_async(config).await
 }
 
+/// Whether an answer that is swallowed costs the connection.
+const COSTS_CONNECTION: bool = true;
+
 /// The reasons that holders are told for a session that is gone. A server that drops every request of a dead session looks like one that is
 /// silent to this client, and its lease ends first.
 const SESSION_LOST: &[LossReason] = &[LossReason::SessionExpired, LossReason::Expired];

@@ -180,13 +180,18 @@ impl Connection for ZookeeperAsync {
         Box::pin(async move { Ok(read.await?.map(|_| watch.fired())) })
     }
 
+    fn is_there<'a>(&'a self, path: &'a str) -> Response<'a, bool> {
+        let read = self.requests.read_one(Priority::Normal, path);
+        Box::pin(async move { Ok(read.await?.is_some()) })
+    }
+
     fn read_all(&self, paths: &[String]) -> Response<'_, Vec<Option<Node>>> {
         self.requests.read_all(paths)
     }
 
     fn read_held(&self, paths: &[String]) -> Vec<Response<'static, ReadNodes>> {
         let read = |path: &String| {
-            let (path, read) = (path.clone(), self.requests.read_held(path));
+            let (path, read) = (path.clone(), self.requests.read_one(Priority::Urgent, path));
             Box::pin(async move { Ok(vec![(path, read.await)]) }) as Response<'static, ReadNodes>
         };
         paths.iter().map(read).collect()

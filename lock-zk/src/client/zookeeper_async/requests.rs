@@ -190,13 +190,13 @@ impl Requests {
         })
     }
 
-    /// Reads a node by which a lock is held. That it is gone is told with a proof only.
-    pub(super) fn read_held(self: &Arc<Self>, path: &str) -> Response<'static, Option<Node>> {
-        let (requests, read) = (self.clone(), self.look_at(Priority::Urgent, path, false));
+    /// Reads a node. That it is gone is told with a proof only.
+    pub(super) fn read_one(self: &Arc<Self>, priority: Priority, path: &str) -> Response<'static, Option<Node>> {
+        let (requests, read) = (self.clone(), self.look_at(priority, path, false));
         Box::pin(async move {
             let read = read.await;
             match read.outcome {
-                Ok(None) => read.proven_by(&requests.proof(Priority::Urgent).await),
+                Ok(None) => read.proven_by(&requests.proof(priority).await),
                 outcome => outcome,
             }
         })
