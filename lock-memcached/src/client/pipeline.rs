@@ -9,10 +9,13 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -37,7 +40,6 @@ const OVERDUE: Duration = Duration::from_millis(400);
 /// The command that the server answers with a word and does nothing for, and the word.
 const ASK: &[u8] = b"mn\r\n";
 const WORD: &[u8] = b"MN";
-const SAID: [u8; 4] = *b"MN\r\n";
 
 /// One connection.
 #[derive(Debug)]
@@ -112,19 +114,16 @@ impl Connection {
 
     /// Whether it can be used after a while: the server has not closed it, and has said nothing unasked.
     pub(super) fn is_alive(&mut self) -> bool {
-        if self.owes_word && self.reader.buffer() == SAID {
-            self.reader.consume(SAID.len());
-            self.owes_word = false;
+        let mut text = Vec::new();
+        let read = {
+            let word = pin!(word(&mut self.reader, &mut text, &mut self.owes_word));
+            word.poll(&mut Context::from_waker(Waker::noop()))
+        };
+        // Nobody reads on what is a part of the word.
+        if matches!(read, Poll::Ready(Err(_))) || (read.is_pending() && !text.is_empty()) {
+            return false;
         }
-        let mut said = [0; SAID.len()];
-        let mut unasked = self.reader.get_ref().try_read(&mut said);
-        if self.owes_word
-            && self.reader.buffer().is_empty()
-            && unasked.as_ref().is_ok_and(|bytes| said[..*bytes] == SAID)
-        {
-            self.owes_word = false;
-            unasked = self.reader.get_ref().try_read(&mut said);
-        }
+        let unasked = self.reader.get_ref().try_read(&mut [0]);
         self.is_in_order() && unasked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 

@@ -16,6 +16,7 @@ mod directories;
 mod error;
 mod exchange;
 mod handshake;
+mod judged;
 mod link_monitor;
 mod raw_session;
 mod requests;
@@ -176,7 +177,7 @@ impl Connection for ZookeeperAsync {
 
     fn watch<'a>(&'a self, path: &'a str) -> Response<'a, Option<NodeChange>> {
         let watch = self.requests.watches.watch(path, Subject::Node);
-        let read = self.requests.read(Priority::Normal, path, true);
+        let read = self.requests.watch(path);
         Box::pin(async move { Ok(read.await?.map(|_| watch.fired())) })
     }
 

@@ -10,8 +10,9 @@ use tokio::runtime::Handle;
 use zookeeper_async::{Acl, CreateMode, Stat, ZkError};
 
 use super::directories::Directories;
+use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
-use super::scheduler::{Judged, Scheduler};
+use super::scheduler::Scheduler;
 use super::watches::Watches;
 use super::{Created, Node, Priority, Response};
 
@@ -80,19 +81,9 @@ impl Requests {
     }
 
     /// Makes a node, provided that our session is what makes it.
-    pub(super) fn make(self: &Arc<Self>, path: &str, data: Vec<u8>, mode: CreateMode) -> Response<'static, Created> {
-        self.make_in(Priority::Normal, path, data, mode)
-    }
-
-    fn make_in(
-        self: &Arc<Self>,
-        priority: Priority,
-        path: &str,
-        data: Vec<u8>,
-        mode: CreateMode,
-    ) -> Response<'static, Created> {
+    pub(super) fn make(&self, path: &str, data: Vec<u8>, mode: CreateMode) -> Response<'static, Created> {
         let (stem, access, links) = (path.to_owned(), self.access.clone(), self.links.clone());
-        let made = self.scheduler.send(priority, async move |client, connection| {
+        let made = self.scheduler.send(Priority::Normal, async move |client, connection| {
             let (path, stat) = client.create2(&stem, data, access, mode).await?;
             let is_asked_for = match mode {
                 CreateMode::EphemeralSequential => path.strip_prefix(&*stem).is_some_and(is_number),
@@ -175,8 +166,9 @@ impl Requests {
         self.scheduler.send(Priority::Normal, async move |client, _| client.get_children(&path, watch).await)
     }
 
-    pub(super) fn read(&self, priority: Priority, path: &str, watch: bool) -> Response<'static, Option<Node>> {
-        let read = self.look_at(priority, path, watch);
+    /// Reads a node, and has the server tell of its next change.
+    pub(super) fn watch(&self, path: &str) -> Response<'static, Option<Node>> {
+        let read = self.look_at(Priority::Normal, path, true);
         Box::pin(async move { read.await.outcome })
     }
 

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use zookeeper_async::{Acl, CreateMode, ZkError, ZkResult, ZooKeeper};
 
+use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
 use super::{Failure, Fate, LONGEST_BACKLOG, Priority, RETRY};
 use crate::access::Credentials;
@@ -137,31 +138,6 @@ impl Scheduler {
         let _ = line.waiting.send(Box::pin(request));
         let gone = move |_| failed(Failure { fate: Fate::Ended, source: "the client is gone".into() }, connection);
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
-    }
-}
-
-/// The outcome of a request, and the connection over which it went.
-pub(super) struct Judged<T> {
-    pub(super) outcome: Result<T, Failure>,
-    connection: u64,
-}
-
-impl<T> Judged<T> {
-    /// The outcome, as far as the one of a proof that went behind it over the same connection shows that it is the one of this request.
-    pub(super) fn proven_by(self, proof: &Judged<()>) -> Result<T, Failure> {
-        match &proof.outcome {
-            Ok(()) if proof.connection == self.connection => self.outcome,
-            Err(Failure { fate: Fate::Ended, .. }) => {
-                Err(Failure { fate: Fate::Ended, source: "the session is over".into() })
-            }
-            _ => {
-                let source = "the answer may be that to another request".into();
-                Err(Failure {
-                    fate: Fate::Unknown,
-                    source: self.outcome.err().map_or(source, |failure| failure.source),
-                })
-            }
-        }
     }
 }
 
