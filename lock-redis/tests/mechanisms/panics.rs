@@ -66,7 +66,7 @@ async fn a_subscriber_that_panics_at_an_unanswered_heartbeat_ends_no_heartbeats(
 #[tokio::test]
 async fn a_panic_in_the_tasks_that_connect_costs_their_connections_at_most() {
     let Some(server) = Server::start().await else { return };
-    let network = Arc::<MistakenNetwork>::default();
+    let network = Arc::new(MistakenNetwork::to([server.address()]));
     let config = RedisConfig::new(server.url()).with_network(network.clone());
     let locks = configured(config).await.unwrap();
     let held = server.client().await.mutex("panics").with_lease(long()).lock().await.unwrap();
