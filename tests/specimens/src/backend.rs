@@ -43,6 +43,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The time for which a waiter's look is waited for. A look recognises what an earlier one has left, so it may be short.
+    fn time_for_a_look(&self) -> Duration {
+        op_timeout() / 4
+    }
+
     /// The queue of its tries, if only one of them is on its way at a time.
     fn turns(&self) -> Option<&Mutex<()>> {
         None
@@ -161,7 +166,7 @@ impl<S: Steps> SpecimenBackend<S> {
         let mut silent_since = None;
         loop {
             let sent_at = clock.now();
-            let look = in_time(self.0.look(attempt)).await;
+            let look = within(self.0.time_for_a_look(), self.0.look(attempt)).await;
             let now = clock.now();
             let is_over = deadline.has_passed(now);
             let change = match look {
@@ -196,8 +201,13 @@ impl<S: Steps> SpecimenBackend<S> {
 
 /// Returns the servers' answer to one step, if it comes within one operation timeout.
 async fn in_time<T>(step: impl Future<Output = Result<T, HarnessError>>) -> Result<T, HarnessError> {
-    let late = |_| Err(HarnessError::new("no answer within one operation timeout"));
-    tokio::time::timeout(op_timeout(), step).await.unwrap_or_else(late)
+    within(op_timeout(), step).await
+}
+
+/// Returns the servers' answer to one step, if it comes within this time.
+async fn within<T>(time: Duration, step: impl Future<Output = Result<T, HarnessError>>) -> Result<T, HarnessError> {
+    let late = |_| Err(HarnessError::new(format!("no answer within {time:?}")));
+    tokio::time::timeout(time, step).await.unwrap_or_else(late)
 }
 
 fn unknown(attempt: &Attempt, phase: Phase, error: &HarnessError) -> Error {

@@ -32,6 +32,8 @@
 //!   are what keeps it from recovering.
 //! - [`Recipe::Unrecognised`], `SET NX` without a look at the value: who tries again after a lost reply is kept out by its
 //!   own entry.
+//! - [`Recipe::WaitsForEachReply`], a wait that gives each reply a whole operation timeout: one that is lost costs as much,
+//!   although the lock is free.
 //! - [`Recipe::CancelsNothing`], an acquisition that was given up and is left to itself: its entry keeps everybody out until it
 //!   ends.
 
@@ -91,6 +93,11 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::Impatient, case: "C-F21", symptom: "a storm" },
     Rejection { recipe: Recipe::CancelsNothing, case: "C-F05b", symptom: "taken by an acquisition that was dropped" },
     Rejection { recipe: Recipe::OneAtATime, case: "C-W11", symptom: "of 490 took longer than" },
+    Rejection {
+        recipe: Recipe::WaitsForEachReply,
+        case: "C-W21",
+        symptom: "swallowed before the release: true: not within",
+    },
     Rejection { recipe: Recipe::Pinned, case: "C-F17", symptom: "every contender has its turns again: not within" },
 ];
 
@@ -246,6 +253,10 @@ impl backend::Steps for OnRedis {
 
     fn counts_from_the_reply(&self) -> bool {
         self.steps.counts_from_the_reply()
+    }
+
+    fn time_for_a_look(&self) -> Duration {
+        self.steps.time_for_a_look()
     }
 
     fn turns(&self) -> Option<&tokio::sync::Mutex<()>> {

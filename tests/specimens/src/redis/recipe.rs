@@ -8,7 +8,7 @@ use super::recipes::{
 use super::steps::{Reference, Steps};
 use super::troubled::{
     BlindRenewal, CancelsNothing, DeadlineFromReply, Impatient, LoadedOnce, LostAtOnce, OneAtATime, Pinned,
-    SilenceIsConsent, Unrecognised,
+    SilenceIsConsent, Unrecognised, WaitsForEachReply,
 };
 
 /// A way to acquire and release a lock.
@@ -52,6 +52,8 @@ pub enum Recipe {
     CancelsNothing,
     /// Sends a request when the one before has been answered, or not in time.
     OneAtATime,
+    /// Gives each reply of a wait a whole operation timeout.
+    WaitsForEachReply,
 }
 
 impl Recipe {
@@ -77,6 +79,7 @@ impl Recipe {
             Self::Impatient => "a renewal that is repeated at once",
             Self::CancelsNothing => "a cancellation that does nothing",
             Self::OneAtATime => "one request at a time",
+            Self::WaitsForEachReply => "a wait that waits for each reply",
         }
     }
 
@@ -101,6 +104,7 @@ impl Recipe {
             Self::Impatient => Box::new(Impatient),
             Self::CancelsNothing => Box::new(CancelsNothing),
             Self::OneAtATime => Box::new(OneAtATime::default()),
+            Self::WaitsForEachReply => Box::new(WaitsForEachReply),
         }
     }
 }

@@ -8,6 +8,7 @@ use lock_testkit::HarnessError;
 use lock_testkit_servers::resp::Value;
 
 use super::At;
+use crate::op_timeout;
 
 /// Sets the key if nobody has; an earlier try under this nonce, whose reply was lost, is recognised.
 const SET_OR_RECOGNISE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end \
@@ -41,6 +42,11 @@ pub(super) trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Whether its lease counts from the answer instead of from the request.
     fn counts_from_the_reply(&self) -> bool {
         false
+    }
+
+    /// The time for which a waiter's look is waited for.
+    fn time_for_a_look(&self) -> Duration {
+        op_timeout() / 4
     }
 
     /// The queue of its tries, if only one of them is on its way at a time.

@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use lock_testkit::{HarnessError, ms};
 use tokio::sync::{Mutex, OnceCell};
 
+use crate::op_timeout;
+
 use super::At;
 use super::steps::{COMPARE_AND_DELETE, Reference, Steps, is_one, milliseconds};
 
@@ -78,6 +80,15 @@ pub(super) struct OneAtATime {
 impl Steps for OneAtATime {
     fn turns(&self) -> Option<&Mutex<()>> {
         Some(&self.turns) // the time of each begins with its turn: the flaw
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WaitsForEachReply;
+
+impl Steps for WaitsForEachReply {
+    fn time_for_a_look(&self) -> Duration {
+        op_timeout() // a reply that is lost costs all of it, although the lock is free: the flaw
     }
 }
 
