@@ -58,6 +58,7 @@ pub mod driver;
 mod erased;
 mod error;
 pub mod fence;
+mod id_map;
 mod lease;
 mod locks;
 mod loss;

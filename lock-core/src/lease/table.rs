@@ -3,21 +3,22 @@
 //! A session that ends takes thousands of leases with it, each of which is found, told and taken out by itself: no step looks at more
 //! than a few of them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use crate::clock::BootInstant;
+use crate::id_map::IdMap;
 
 /// Leases, each with an id and the instant at which it is due.
 #[derive(Debug)]
 pub(super) struct LeaseTable<K, L> {
-    leases: HashMap<K, L>,
+    leases: IdMap<K, L>,
     due: BTreeSet<(BootInstant, K)>,
 }
 
 impl<K, L> Default for LeaseTable<K, L> {
     fn default() -> Self {
-        Self { leases: HashMap::new(), due: BTreeSet::new() }
+        Self { leases: IdMap::default(), due: BTreeSet::new() }
     }
 }
 

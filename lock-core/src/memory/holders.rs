@@ -1,10 +1,11 @@
 //! The grants of one lock in memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::BootInstant;
 use crate::driver::Kind;
+use crate::id_map::IdMap;
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
 
@@ -23,7 +24,7 @@ pub(super) struct Holding {
 /// The grants of one lock: several readers, several permits, the entries of one owner, or a single one.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    by_id: HashMap<GrantId, Holding>,
+    by_id: IdMap<GrantId, Holding>,
     /// The sum of what they hold.
     used: u64,
     /// The ends of all of them, so that one that ends costs as little however many there are.

@@ -1,12 +1,13 @@
 //! The queue of one lock in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::clock::BootInstant;
 use crate::driver::{Grant, Kind};
+use crate::id_map::IdMap;
 use crate::owner::{GrantId, Owner};
 
 /// A request in the queue.
@@ -25,7 +26,7 @@ pub(super) struct QueuedRequest {
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {
     by_place: BTreeMap<u64, QueuedRequest>,
-    places: HashMap<GrantId, u64>,
+    places: IdMap<GrantId, u64>,
     last_place: u64,
 }
 
