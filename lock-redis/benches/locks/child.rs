@@ -7,7 +7,7 @@ use redis::cmd;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::turns::{Turn, URL, VARIANT};
-use crate::{Bench, Outcome, storm, waiters};
+use crate::{Bench, Outcome, death, storm, waiters};
 
 /// The server's URL, if this process was started by a benchmark.
 pub(crate) fn is_child() -> Option<String> {
@@ -22,6 +22,9 @@ pub(crate) async fn run(url: String) -> Outcome {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let bench = Bench { url, round: Duration::ZERO, rounds: 1 };
     let mut turns: Vec<Turn> = Vec::new();
+    if std::env::var(VARIANT)? == death::HOLDER {
+        return death::hold(&bench, &mut input).await;
+    }
     if std::env::var(VARIANT)? == "tokens" {
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let client = redis::Client::open(&*bench.url)?;

@@ -1,4 +1,4 @@
-//! 10,000 held locks with a TTL of 30 s, renewed by themselves: processor time of client and server, memory,
+//! 10,000 and 100,000 held locks with a TTL of 30 s, renewed by themselves: processor time of client and server, memory,
 //! connections, tasks. The baseline is the same client with one lock.
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use redis::cmd;
 
 use crate::{Bench, Outcome, bare};
 
-const LOCKS: usize = 10_000;
+const LOCKS: [usize; 3] = [1, 10_000, 100_000];
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Held locks, TTL 30 s\n");
@@ -21,8 +21,8 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
     let locks = bench.locks().await?;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let others_tasks = tasks();
-    for count in [1, LOCKS] {
-        let before = resident_bytes()?;
+    let before = resident_bytes()?;
+    for count in LOCKS {
         let mut guards: Vec<MutexGuard> = Vec::with_capacity(count);
         for lock in 0..count {
             guards.push(locks.mutex(format!("held {lock}")).with_ttl(std::time::Duration::from_secs(30)).lock().await?);
@@ -38,7 +38,7 @@ pub(crate) async fn run(bench: &Bench) -> Outcome {
             "| {count} | {:.2} | {:.2} | {} | {} | {} |",
             share(cpu_seconds(std::process::id())?, client_before),
             share(cpu_seconds(server)?, server_before),
-            if count == 1 { "-".to_owned() } else { (bytes / LOCKS as u64).to_string() },
+            if count == 1 { "-".to_owned() } else { (bytes / count as u64).to_string() },
             connections(&mut connection).await? - others,
             tasks() - others_tasks,
         );

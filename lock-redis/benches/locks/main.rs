@@ -8,6 +8,7 @@ mod child;
 mod churn;
 mod clusters;
 mod connect;
+mod death;
 mod handover;
 mod held;
 mod idle;
@@ -36,10 +37,11 @@ struct Bench {
 }
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "held",
     "uncontended",
     "connect",
+    "death",
     "handover",
     "processes",
     "idle",
@@ -91,6 +93,9 @@ fn main() -> Outcome {
         }
         if wanted("connect") {
             connect::run(&bench).await?;
+        }
+        if wanted("death") {
+            death::run(&bench).await?;
         }
         if wanted("handover") {
             handover::run(&bench).await?;
