@@ -2,12 +2,12 @@
 //!
 //! A free mutex is taken by one short script; everything else, and a mutex that is shared with Redisson, by the long one.
 
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind};
-use lock_core::{Error, ErrorKind, GrantId, Owner, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::client::call::Call;
 use crate::client::identity::Identity;
@@ -18,6 +18,7 @@ use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
+use crate::store::owner_text::OwnerText;
 use crate::store::record;
 use crate::store::scripts::{self, Script};
 use crate::wait::machine::{Enqueued, Pause};
@@ -39,8 +40,7 @@ pub(crate) struct Acquisitions {
     queues: Arc<WaitQueues>,
     /// The check that replicas have a grant, if that is wanted.
     confirmation: Option<Arc<Confirmation>>,
-    /// The last owner, as it is written beside the nonce: most often it is the client's own.
-    owner: RwLock<Option<(GrantId, Arc<str>)>>,
+    pub(crate) owner: OwnerText,
 }
 
 /// Whether an attempt that is not granted the lock stays in the queue.
@@ -79,7 +79,7 @@ impl Acquisitions {
         confirmation: Option<Arc<Confirmation>>,
     ) -> Self {
         let (links, keys, identity, queues) = (links.clone(), keys.clone(), identity.clone(), queues.clone());
-        Self { links, keys, identity, queues, confirmation, owner: RwLock::default() }
+        Self { links, keys, identity, queues, confirmation, owner: OwnerText::default() }
     }
 
     /// Tries once; a grant counts only if it is confirmed where that is wanted.
@@ -143,7 +143,7 @@ impl Acquisitions {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let mut call = Call::of_two(&keys.lock, keys.beside(), ":f");
-        call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner(&attempt.owner)?, ":"]);
+        call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner.of(&attempt.owner)?, ":"]);
         call.push_number(whole_milliseconds(attempt.ttl));
         let short = ShortRequest { way: ShortWay::Acquire, call, until };
         let (reply, _) = self.links.run_short_for(attempt, short, &scripts::ACQUIRE_SHORT, caller).await?;
@@ -169,7 +169,7 @@ impl Acquisitions {
         let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(keys.beside(), ":f");
         call = call.with([nonce, &self.identity.client]);
         call.push_number(whole_milliseconds(attempt.ttl));
-        call = call.with([&*self.owner(&attempt.owner)?, &record::mode(attempt)]);
+        call = call.with([&*self.owner.of(&attempt.owner)?, &record::mode(attempt)]);
         let request = BatchRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
         let reply = match self.links.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => reply,
@@ -217,7 +217,7 @@ impl Acquisitions {
             return Err(attempt.error(ErrorKind::Unsupported, Phase::Acquire, what));
         }
         let (nonce, from, until) = (attempt.id.to_string(), from.to_string(), self.links.until());
-        let (ttl, owner) = (milliseconds(attempt.ttl), self.owner(&attempt.owner)?);
+        let (ttl, owner) = (milliseconds(attempt.ttl), self.owner.of(&attempt.owner)?);
         let args =
             [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
         let (reply, _) = self.links.run_for(attempt, &ADOPT, &keys.to_release(), &args, Phase::Acquire, until).await?;
@@ -246,7 +246,7 @@ impl Acquisitions {
         let nonce = attempt.id.to_string();
         let ttl = milliseconds(attempt.ttl);
         let claim = milliseconds(attempt.ttl.min(CLAIM));
-        let owner = self.owner(&attempt.owner)?;
+        let owner = self.owner.of(&attempt.owner)?;
         let (stays, ticket) = match stays {
             Stays::No => ("", None),
             Stays::AtTicket(ticket) => ("1", ticket),
@@ -286,19 +286,5 @@ impl Acquisitions {
         let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
         let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
         Ok(AcquireReply::Queued(Enqueued { sent_at: reply.sent_at, ticket, known, pause, last_token }))
-    }
-
-    /// The owner of an attempt, as it is written beside the nonce.
-    pub(crate) fn owner(&self, owner: &Owner) -> Result<Arc<str>, Error> {
-        if let Some((id, json)) = &*self.owner.read().unwrap_or_else(PoisonError::into_inner)
-            && *id == owner.id()
-        {
-            return Ok(json.clone());
-        }
-        let json: Arc<str> = serde_json::to_string(owner)
-            .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?
-            .into();
-        *self.owner.write().unwrap_or_else(PoisonError::into_inner) = Some((owner.id(), json.clone()));
-        Ok(json)
     }
 }

@@ -84,7 +84,7 @@ impl SeveralAcquisitions {
         }
         let mut request = Vec::with_capacity(attempts.len());
         for attempt in attempts {
-            let owner = self.acquisitions.owner(&attempt.owner)?.to_string();
+            let owner = self.acquisitions.owner.of(&attempt.owner)?.to_string();
             let (nonce, client) = (attempt.id.to_string(), self.identity.client.to_string());
             request.push([nonce, client, milliseconds(attempt.ttl), owner, record::mode(attempt)]);
         }

@@ -69,7 +69,7 @@ impl Call {
     }
 
     /// The keys.
-    pub(super) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.parts(0..self.keys)
     }
 
@@ -79,7 +79,7 @@ impl Call {
     }
 
     /// The number of bytes of all parts.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 

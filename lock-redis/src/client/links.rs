@@ -109,7 +109,7 @@ impl Links {
     /// The address of the master of this key, if there is one.
     pub(crate) fn master(&self, key: &str) -> Option<Address> {
         match &self.masters {
-            Masters::One { link, .. } => link.present().map(|live| live.server),
+            Masters::One { link, .. } => link.present().map(|live| live.server.clone()),
             Masters::Cluster(router) => router.master(key),
         }
     }

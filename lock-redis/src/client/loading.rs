@@ -3,8 +3,8 @@
 //! After a restart every request in flight finds its script unknown. Commands of one connection are carried out in order,
 //! so a request that was sent before the text finds it known when it is sent again.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::clock::BootInstant;
 
@@ -14,6 +14,8 @@ use crate::store::scripts::Script;
 #[derive(Debug, Default)]
 pub(super) struct Loading {
     scripts: Mutex<HashMap<&'static str, Arc<tokio::sync::Mutex<Told>>>>,
+    /// The digests of those that were carried out over it, for whoever must not wait for the text of another.
+    known: Mutex<HashSet<&'static str>>,
 }
 
 /// The instant at which the text was sent that the server has taken, if it has.
@@ -24,5 +26,24 @@ impl Loading {
     pub(super) fn of(&self, script: &Script) -> Arc<tokio::sync::Mutex<Told>> {
         // The critical section is one statement.
         self.scripts.lock().unwrap_or_else(PoisonError::into_inner).entry(script.code).or_default().clone()
+    }
+
+    /// Whether the server has carried this script out over this connection.
+    pub(super) fn knows(&self, script: &Script) -> bool {
+        self.known().contains(&*script.digest)
+    }
+
+    /// Takes note that the server has carried this script out, or that it does not know it any more.
+    pub(super) fn set_known(&self, script: &'static Script, known: bool) {
+        if known {
+            self.known().insert(&script.digest);
+        } else {
+            self.known().remove(&*script.digest);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<&'static str>> {
+        // Each critical section is one statement.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

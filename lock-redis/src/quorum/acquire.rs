@@ -16,15 +16,18 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use super::NAME;
 use super::fan_out::FanOut;
 use super::leftovers::Leftovers;
-use super::member::{ScriptRequest, ScriptVote};
+use super::member::ScriptVote;
 use super::members::Members;
 use super::release_requests::{ReleaseRequests, first_sent};
+use super::script_request::ScriptRequest;
 use super::scripts;
 use super::tally::VoteState;
 use super::ttl_limit::TtlLimit;
 use super::votes::Votes;
-use crate::client::link::request::{Failed, milliseconds};
+use crate::client::call::Call;
+use crate::client::link::request::{Failed, milliseconds, whole_milliseconds};
 use crate::store::keys::{KeySpace, Keys};
+use crate::store::owner_text::OwnerText;
 
 /// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is
 /// waited for that long.
@@ -56,6 +59,7 @@ pub(super) struct Acquisitions {
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
+    owner: OwnerText,
 }
 
 impl Acquisitions {
@@ -66,7 +70,8 @@ impl Acquisitions {
         keys: &Arc<KeySpace>,
         ttl: &Arc<TtlLimit>,
     ) -> Self {
-        Self { members: members.clone(), requests: requests.clone(), keys: keys.clone(), ttl: ttl.clone() }
+        let (members, requests, keys, ttl) = (members.clone(), requests.clone(), keys.clone(), ttl.clone());
+        Self { members, requests, keys, ttl, owner: OwnerText::default() }
     }
 
     /// Refuses an attempt that cannot be granted here; returns the keys of its lock.
@@ -113,11 +118,17 @@ impl Acquisitions {
         self.check_reachable()?;
         let (until, mut left) = (self.members.until(), self.leftovers());
         let (sent_at, round) = begin(attempt);
-        let (owner, nonces) = (owner_of(attempt)?, [attempt.id, from].map(|id| id.to_string()));
+        let (owner, nonces) = (self.owner.of(&attempt.owner)?, [attempt.id, from].map(|id| id.to_string()));
         let [nonce, before] = nonces;
-        let args = vec![nonce, round.to_string(), milliseconds(attempt.ttl), owner, before];
-        let request = ScriptRequest { script: &scripts::ADOPT, keys: vec![keys.lock], args, phase: Phase::Acquire };
-        let request = Arc::new(request);
+        let call = Call::of([keys.lock]).with([
+            nonce,
+            round.to_string(),
+            milliseconds(attempt.ttl),
+            owner.to_string(),
+            before,
+        ]);
+        let request = Arc::new(ScriptRequest::new(&scripts::ADOPT, call, Phase::Acquire));
+        let _over = OverAtTheEnd(&request);
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         let mut votes = Votes::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
@@ -153,7 +164,8 @@ impl Acquisitions {
     ) -> Result<Round, Error> {
         self.check_reachable()?;
         let (sent_at, round) = begin(attempt);
-        let request = Arc::new(self.request(attempt, round, waits_since.map(|since| sent_at.since(since)))?);
+        let request = self.request(attempt, round, waits_since.map(|since| sent_at.since(since)))?;
+        let over = OverAtTheEnd(&request);
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         let mut votes = Votes::of(self.members.count());
         let verdict = decide(&mut asked, &mut votes, until).await;
@@ -163,7 +175,7 @@ impl Acquisitions {
             return Ok(Round::Granted { grant, by: votes.granted, contested: !votes.refused.is_empty(), rest: asked });
         }
         // From here on they are answered in the background.
-        drop(asked);
+        drop((over, asked));
         votes.may_leave().for_each(|place| left.add(place));
         let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
         refused.iter().filter(|place| self.is_settled(attempt, **place)).for_each(|place| left.remove(*place));
@@ -189,17 +201,15 @@ impl Acquisitions {
         if up >= self.members.majority() { Ok(()) } else { Err(self.members.too_few(Phase::Acquire, down)) }
     }
 
-    fn request(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<ScriptRequest, Error> {
-        let owner = owner_of(attempt)?;
-        let client = waited.map_or_else(String::new, |_| self.requests.client().to_string());
-        let waited = waited.unwrap_or_default().as_micros().to_string();
-        let keys = self.keys.checked(&attempt.name, Kind::Mutex)?;
-        Ok(ScriptRequest {
-            script: &scripts::ACQUIRE,
-            keys: vec![keys.lock.clone(), keys.waiters().into_owned()],
-            args: vec![attempt.id.to_string(), round.to_string(), milliseconds(attempt.ttl), owner, client, waited],
-            phase: Phase::Acquire,
-        })
+    fn request(&self, attempt: &Attempt, round: u64, waited: Option<Duration>) -> Result<Arc<ScriptRequest>, Error> {
+        let (keys, mut digits) = (self.keys.checked(&attempt.name, Kind::Mutex)?, [0; GrantId::LENGTH]);
+        let mut call = Call::of_two(&keys.lock, keys.beside(), ":w").with([attempt.id.encode(&mut digits)]);
+        call.push_number(round);
+        call.push_number(whole_milliseconds(attempt.ttl));
+        call.push(&*self.owner.of(&attempt.owner)?);
+        call.push(if waited.is_some() { self.requests.client().encode(&mut digits) } else { "" });
+        call.push_number(u64::try_from(waited.unwrap_or_default().as_micros()).unwrap_or(u64::MAX));
+        Ok(Arc::new(ScriptRequest::new(&scripts::ACQUIRE, call, Phase::Acquire).with_others('a')))
     }
 
     /// Undoes a round on every server but those that have refused it, and waits for those that have granted it until `until`,
@@ -240,18 +250,21 @@ impl Acquisitions {
     }
 }
 
+/// Has a request not sent again once its round has ended: then it is undone where it was not answered.
+struct OverAtTheEnd<'a>(&'a ScriptRequest);
+
+impl Drop for OverAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Begins a round: its instant, which the attempt takes note of, and its number, that instant in µs.
 fn begin(attempt: &Attempt) -> (BootInstant, u64) {
     let sent_at = SystemClock.now();
     let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
     attempt.mark_sent(round);
     (sent_at, round)
-}
-
-/// The holder's text at the servers.
-fn owner_of(attempt: &Attempt) -> Result<String, Error> {
-    serde_json::to_string(&attempt.owner)
-        .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))
 }
 
 /// Waits for as many votes as decide.

@@ -10,10 +10,12 @@ use lock_core::driver::{Kind, Operator, Released};
 use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use super::NAME;
-use super::member::{Member, ScriptRequest};
+use super::member::Member;
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
+use super::script_request::ScriptRequest;
 use super::scripts;
+use crate::client::call::Call;
 use crate::client::link::request::Failed;
 use crate::store::keys::KeySpace;
 
@@ -44,9 +46,8 @@ impl Inspector {
 impl Operator for Inspector {
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
         only_mutex(kind)?;
-        let (keys, until) = (vec![self.keys.checked(name, Kind::Mutex)?.lock], self.members.until());
-        let request =
-            Arc::new(ScriptRequest { script: &scripts::INSPECT, keys, args: Vec::new(), phase: Phase::Inspect });
+        let (keys, until) = (self.keys.checked(name, Kind::Mutex)?, self.members.until());
+        let request = Arc::new(ScriptRequest::new(&scripts::INSPECT, Call::of([keys.lock]), Phase::Inspect));
         let mut asked = self.members.ask(|member| look(member, request.clone(), until));
         let (mut seen, mut reasons) = (HashMap::<_, Vec<_>>::new(), Vec::new());
         while let Some((_, answer)) = asked.next_until(until).await {
@@ -87,7 +88,7 @@ impl Operator for Inspector {
 /// Asks one server; reads `{lock, now µs, what it holds, PTTL}`.
 async fn look(member: Arc<Member>, request: Arc<ScriptRequest>, until: BootInstant) -> Result<ServerView, Error> {
     let raw = member.ask(&request, until).await.map_err(|Failed { error, .. }| error)?;
-    let mut fields = member.fields(raw, &request.keys[0], Phase::Inspect)?;
+    let mut fields = member.fields(raw, request.call.keys().next().unwrap_or_default(), Phase::Inspect)?;
     let (now, held, ends_in) = (fields.number()?, fields.bytes()?, fields.number()?);
     Ok(seen(now, &held, ends_in))
 }

@@ -1,6 +1,5 @@
 //! One server of a quorum.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,22 +11,14 @@ use lock_core::{Error, GrantId, Phase};
 use redis::Value;
 use tokio::sync::Notify;
 
+use super::script_request::ScriptRequest;
+use super::send_queue::SendQueue;
 use crate::client::dial::Dial;
 use crate::client::link::Link;
-use crate::client::link::request::{self, Failed, Raw};
+use crate::client::link::request::{Failed, Raw};
 use crate::client::predecessors::Predecessors;
 use crate::error::{self, RequestFate};
 use crate::store::reply::Fields;
-use crate::store::scripts::Script;
-
-/// A run of a script, the same for every server.
-#[derive(Debug)]
-pub(super) struct ScriptRequest {
-    pub(super) script: &'static Script,
-    pub(super) keys: Vec<String>,
-    pub(super) args: Vec<String>,
-    pub(super) phase: Phase,
-}
 
 /// The reply of a script that says yes or no.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +44,7 @@ const MOST_OWED: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) link: Arc<Link>,
+    queue: Arc<SendQueue>,
     op_timeout: Duration,
     /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
     /// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over; never more than [`MOST_OWED`].
@@ -69,15 +61,14 @@ impl Member {
         op_timeout: Duration,
         owing: Arc<Notify>,
     ) -> Arc<Self> {
-        Arc::new(Self { link: Link::begin(dial, predecessors), op_timeout, owed_releases: Mutex::default(), owing })
+        let link = Link::begin(dial, predecessors);
+        let queue = SendQueue::over(link.clone());
+        Arc::new(Self { link, queue, op_timeout, owed_releases: Mutex::default(), owing })
     }
 
     /// Runs a script now or, without a connection, not at all: a request that waited could come after its own undo.
-    pub(super) async fn ask(&self, request: &ScriptRequest, until: BootInstant) -> Result<Raw, Failed> {
-        let keys: Vec<_> = request.keys.iter().map(|key| Cow::Borrowed(&**key)).collect();
-        let args: Vec<_> = request.args.iter().map(String::as_bytes).collect();
-        let run = request::Request { script: request.script, keys: &keys, args: &args };
-        self.link.run_now(run, request.phase, until).await
+    pub(super) async fn ask(&self, request: &Arc<ScriptRequest>, until: BootInstant) -> Result<Raw, Failed> {
+        self.queue.run(request, until).await
     }
 
     /// Runs a script whose reply is its first argument, a sign and perhaps more.
@@ -87,7 +78,8 @@ impl Member {
         until: BootInstant,
     ) -> Result<ScriptVote, Failed> {
         let Raw { value, generation } = self.ask(&request, until).await?;
-        said(value, &request.args[0]).ok_or_else(|| self.not_mine(generation, request.phase))
+        said(value, request.call.args().next().unwrap_or_default())
+            .ok_or_else(|| self.not_mine(generation, request.phase))
     }
 
     /// Releases. A release that the server does not confirm is owed, unless it has not been reachable since the attempt began.
@@ -193,6 +185,7 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
+    use crate::client::call::Call;
     use crate::client::dial::Opener;
     use crate::quorum::scripts;
     use crate::url::Login;
@@ -217,9 +210,9 @@ mod tests {
     }
 
     fn release(over_at: BootInstant) -> OwedRelease {
-        let keys = ["lock", "forced", "waiters"].map(str::to_owned).into();
-        let args = ["00112233445566778899aabbccddeeff", "1", "", "", "", "0", ""].map(str::to_owned).into();
-        let request = ScriptRequest { script: &scripts::RELEASE, keys, args, phase: Phase::Release };
+        let call = Call::of(["lock", "forced", "waiters"]);
+        let call = call.with(["00112233445566778899aabbccddeeff", "1", "", "", "", "0", ""]);
+        let request = ScriptRequest::new(&scripts::RELEASE, call, Phase::Release);
         OwedRelease { id: GrantId::random().unwrap(), since: SystemClock.now(), over_at, request: Arc::new(request) }
     }
 

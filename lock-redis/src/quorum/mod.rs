@@ -2,7 +2,8 @@
 //!
 //! `votes.rs` and `tally.rs` count votes, `leftovers.rs` what they may have left; they do nothing else. `members.rs` has the
 //! servers; `fan_out.rs` asks all of them at once and hands what the caller does not wait for to `background.rs`, the one task
-//! of a client. `member.rs` is one server: its connection, and the releases that it is owed when it can be reached again.
+//! of a client. `member.rs` is one server: its connection, and the releases that it is owed when it can be reached again;
+//! `send_queue.rs` the requests that wait to be sent there together, `script_request.rs` one of them.
 //! `acquire.rs`, `wait/`, `renew.rs`, `release.rs` and `inspect.rs` are what the files of these names are for one server; in
 //! `wait/` the first waiter of a client asks for all of them. README and `docs/decisions/` tell what a quorum promises and what
 //! it does not.
@@ -19,7 +20,9 @@ mod members;
 mod release;
 mod release_requests;
 mod renew;
+mod script_request;
 mod scripts;
+mod send_queue;
 mod tally;
 mod too_few;
 mod ttl_limit;

@@ -10,11 +10,13 @@ use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
-use super::member::{OwedRelease, ScriptRequest, ScriptVote};
+use super::member::{OwedRelease, ScriptVote};
 use super::members::Members;
+use super::script_request::ScriptRequest;
 use super::scripts;
 use super::tally::majority;
 use super::ttl_limit::TtlLimit;
+use crate::client::call::Call;
 use crate::client::link::request::{Failed, milliseconds};
 use crate::client::push;
 use crate::store::keys::{KeySpace, Keys};
@@ -157,10 +159,11 @@ impl ReleaseRequests {
         };
         let reserves = if keys.shared { "" } else { "1" };
         let stops = if stops { "1" } else { "" };
-        let (id, last_round, pause) = (id.to_string(), last_round.to_string(), milliseconds(pause));
-        let args = vec![id, last_round, why.to_owned(), channels, stops.to_owned(), pause, reserves.to_owned()];
-        let keys = vec![keys.lock.clone(), keys.forced().into_owned(), keys.waiters().into_owned()];
-        Arc::new(ScriptRequest { script: &scripts::RELEASE, keys, args, phase })
+        let mut digits = [0; GrantId::LENGTH];
+        let mut call = Call::of([&*keys.lock, &keys.forced(), &keys.waiters()]).with([id.encode(&mut digits)]);
+        call.push_number(last_round);
+        let call = call.with([why, &channels, stops, &milliseconds(pause), reserves]);
+        Arc::new(ScriptRequest::new(&scripts::RELEASE, call, phase).with_others('r'))
     }
 
     /// Releases on every server. The requests are on their way when this returns.

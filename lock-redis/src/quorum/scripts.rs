@@ -5,16 +5,21 @@ use std::sync::LazyLock;
 use crate::store::scripts::Script;
 
 macro_rules! script {
-    ($file:literal) => {
-        LazyLock::new(|| Script::new(include_str!(concat!("../store/scripts/quorum/", $file))))
+    ($($file:literal)+) => {
+        LazyLock::new(|| Script::new(concat!($(include_str!(concat!("../store/scripts/", $file))),+)))
     };
 }
 
 /// One server's part of taking a lock.
-pub(super) static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
+pub(super) static ACQUIRE: LazyLock<Script> = script!("quorum/acquire.lua");
 /// One server's part of putting a lock under another nonce.
-pub(super) static ADOPT: LazyLock<Script> = script!("adopt.lua");
+pub(super) static ADOPT: LazyLock<Script> = script!("quorum/adopt.lua");
 /// One server's part of releasing a lock.
-pub(super) static RELEASE: LazyLock<Script> = script!("release.lua");
+pub(super) static RELEASE: LazyLock<Script> = script!("quorum/release.lua");
 /// Reads what one server knows of a lock.
-pub(super) static INSPECT: LazyLock<Script> = script!("inspect.lua");
+pub(super) static INSPECT: LazyLock<Script> = script!("quorum/inspect.lua");
+/// One server's part of taking and of releasing many locks.
+pub(super) static BATCH: LazyLock<Script> = script!(
+    "mutex/batch_begin.lua" "quorum/acquire.lua" "quorum/acquire_in_batch.lua"
+    "mutex/batch_begin.lua" "quorum/release.lua" "quorum/batch_end.lua"
+);

@@ -90,3 +90,44 @@ async fn no_undo_is_overtaken_where_the_scripts_are_new() {
         servers.have_nothing_left(&[3, 4]).await;
     }
 }
+
+/// They know the undo, but not the request, when both come: whoever sent that again would leave an entry behind its undo.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_over_is_not_sent_again_to_servers_that_did_not_know_its_script() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    let mutex = locks.mutex("late").with_lease(long());
+    servers.hold_everywhere(&mutex).await.release().await.unwrap();
+    for i in [0, 1, 2] {
+        servers.run(i, &["SET", &key("late"), "foreign", "PX", "60000"]).await;
+    }
+    for _ in 0..5 {
+        for i in [3, 4] {
+            servers.run(i, &["SCRIPT", "FLUSH"]).await;
+            servers.run(i, &["SCRIPT", "LOAD", GIVE]).await;
+        }
+        servers.stop(&[3, 4]);
+        assert!(mutex.try_lock().await.unwrap().is_none());
+        servers.cont(&[3, 4]);
+        servers.have_nothing_left(&[3, 4]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_at_servers_that_have_forgotten_their_scripts_is_granted_and_released() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    let mutex = locks.mutex("late").with_lease(long());
+    servers.hold_everywhere(&mutex).await.release().await.unwrap();
+    for _ in 0..5 {
+        for i in ALL {
+            servers.run(*i, &["SCRIPT", "FLUSH"]).await;
+        }
+        let held = mutex.try_lock().await.unwrap().expect("nobody else holds it");
+        for i in ALL {
+            servers.run(*i, &["SCRIPT", "FLUSH"]).await;
+        }
+        held.release().await.unwrap();
+        servers.have_nothing_left(ALL).await;
+    }
+}

@@ -93,11 +93,24 @@ impl Servers {
             entry.into_parts().into_iter().nth(3)?.into_parts().iter().map(Value::as_text).collect()
         };
         let mut runs: Vec<_> = entries.into_iter().filter_map(command).collect();
-        // Of a long text the log has the beginning.
-        runs.retain(|run| run[0] == "EVAL" && script.starts_with(run[1].get(..100).unwrap_or(&run[1])));
-        runs.iter_mut().for_each(|run| drop(run.drain(..3)));
         runs.reverse();
-        runs
+        let digest = async |script| self.run(server, &["SCRIPT", "LOAD", script]).await.as_text().unwrap();
+        let (alone, in_batch) = (digest(script).await, digest(BATCH).await);
+        // Of a long text the log has the beginning.
+        let is = |run: &[String], script: &str, digest: &str| {
+            let is_text = || script.starts_with(run[1].get(..100).unwrap_or(&run[1]));
+            (run[0] == "EVAL" && is_text()) || (run[0] == "EVALSHA" && run[1] == digest)
+        };
+        let letter = if script == TAKE { 'a' } else { 'r' };
+        let mut its = Vec::new();
+        for run in runs.iter().filter(|run| run.len() > 3) {
+            if is(run, BATCH, &in_batch) {
+                its.extend(of_batch(run).into_iter().filter(|(its, _)| *its == letter).map(|(_, run)| run));
+            } else if is(run, script, &alone) {
+                its.push(run[3..].to_vec());
+            }
+        }
+        its
     }
 
     /// The content of a lock at one server.
@@ -145,6 +158,21 @@ impl Servers {
     }
 }
 
+/// The runs that a batch is made of, with their letters.
+fn of_batch(run: &[String]) -> Vec<(char, Vec<String>)> {
+    assert!(run.len() < 32, "the log has not all of it: {run:?}");
+    let (mut keys, rest) = run[3..].split_at(run[2].parse().unwrap());
+    let (letters, mut args) = rest.split_first().unwrap();
+    let mut runs = Vec::new();
+    for letter in letters.chars() {
+        let (its_keys, more_keys) = keys.split_at(if letter == 'a' { 2 } else { 3 });
+        let (its_args, more_args) = args.split_at(if letter == 'a' { 6 } else { 7 });
+        runs.push((letter, [its_keys, its_args].concat()));
+        (keys, args) = (more_keys, more_args);
+    }
+    runs
+}
+
 pub(crate) const ALL: &[usize] = &[0, 1, 2, 3, 4];
 
 /// The documented key, for names without `%` and braces.
@@ -155,6 +183,14 @@ pub(crate) fn key(name: &str) -> String {
 /// One server's parts of taking a lock and of releasing it.
 pub(crate) const TAKE: &str = include_str!("../../src/store/scripts/quorum/acquire.lua");
 pub(crate) const GIVE: &str = include_str!("../../src/store/scripts/quorum/release.lua");
+pub(crate) const BATCH: &str = concat!(
+    include_str!("../../src/store/scripts/mutex/batch_begin.lua"),
+    include_str!("../../src/store/scripts/quorum/acquire.lua"),
+    include_str!("../../src/store/scripts/quorum/acquire_in_batch.lua"),
+    include_str!("../../src/store/scripts/mutex/batch_begin.lua"),
+    include_str!("../../src/store/scripts/quorum/release.lua"),
+    include_str!("../../src/store/scripts/quorum/batch_end.lua"),
+);
 
 /// Options with an operation timeout of 500 ms and a patience of 3 s.
 pub(crate) fn hasty() -> ClientOptions {

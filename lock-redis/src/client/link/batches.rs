@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::unconstrained;
 
 use super::batch::{Batch, Joined, Place};
-use super::request::{Failed, Request, SLACK, evaluation_of_all, late};
+use super::request::{Failed, Request, SLACK, Text, evaluation_of_all, late};
 use super::short::{self, ShortReply, ShortRequest, ShortWay};
 use super::{Link, Live, SendTurn};
 use crate::error::{self, RequestFate};
@@ -234,7 +234,11 @@ impl Sender {
         }
         // Whoever has less time than the others has a timeout of his own.
         let until = members.iter().map(|member| member.request.short.until).max()?;
-        let command = evaluation_of_all(way.in_batch(), members.iter().map(|member| &member.request.short.call));
+        let command = evaluation_of_all(
+            (way.in_batch(), Text::Never),
+            None,
+            members.iter().map(|member| &member.request.short.call),
+        );
         for member in &members {
             member.request.sent_over.store(live.generation, Ordering::Release);
         }

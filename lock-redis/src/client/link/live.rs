@@ -1,5 +1,6 @@
 //! A connection that is in use, and the turns of the requests that go over it.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,20 +26,34 @@ pub(in crate::client) enum SendTurn {
     Never(&'static str),
 }
 
-/// A connection that is in use.
+/// A connection that is in use. A clone is the same one.
 #[derive(Debug, Clone)]
 pub(in crate::client) struct Live {
+    pub(super) state: Arc<LiveState>,
+    pub(in crate::client) commands: Commands,
+}
+
+/// The state of a connection that is in use, beside the connection itself.
+#[derive(Debug)]
+pub(in crate::client) struct LiveState {
     pub(in crate::client) generation: u64,
     pub(in crate::client) server: Address,
     pub(super) since: BootInstant,
-    pub(in crate::client) commands: Commands,
-    pub(super) pulse: Arc<Mutex<Pulse>>,
-    pub(in crate::client) loading: Arc<Loading>,
+    pub(super) pulse: Mutex<Pulse>,
+    pub(in crate::client) loading: Loading,
     pub(super) turns: Arc<Semaphore>,
     /// The number of requests that wait for their replies.
-    pub(super) owed: Arc<AtomicUsize>,
+    pub(super) owed: AtomicUsize,
     /// Whether a word was asked for behind them, and has not come.
-    pub(super) asks_word: Arc<AtomicBool>,
+    pub(super) asks_word: AtomicBool,
+}
+
+impl Deref for Live {
+    type Target = LiveState;
+
+    fn deref(&self) -> &LiveState {
+        &self.state
+    }
 }
 
 impl Live {
@@ -84,6 +99,22 @@ impl Live {
             turns.merge(more);
         }
         SendTurn::Now(turns)
+    }
+}
+
+impl LiveState {
+    /// The first moments of a connection to this server, which has just answered.
+    pub(super) fn new(generation: u64, server: Address, since: BootInstant, pulse: Pulse, turns: usize) -> Self {
+        Self {
+            generation,
+            server,
+            since,
+            pulse: Mutex::new(pulse),
+            loading: Loading::default(),
+            turns: Arc::new(Semaphore::new(turns)),
+            owed: AtomicUsize::new(0),
+            asks_word: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn pulse(&self) -> MutexGuard<'_, Pulse> {

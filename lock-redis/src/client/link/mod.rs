@@ -17,7 +17,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Doubts, log, supervised};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::client::dial::Dial;
 use crate::client::pace::Pace;
@@ -25,6 +25,7 @@ use crate::client::predecessors::{Predecessor, Predecessors};
 use crate::client::pulse::Pulse;
 use crate::error;
 use batches::Batches;
+use live::LiveState;
 pub(in crate::client) use live::{Live, NO_TIME, SendTurn};
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
@@ -297,11 +298,9 @@ impl Link {
         let now = SystemClock.now();
         let generation = self.predecessors.number();
         *self.last_error() = None;
-        let pulse = Arc::new(Mutex::new(Pulse::new(sent_at, now, self.op_timeout())));
-        let (loading, turns) = (Arc::default(), Arc::new(Semaphore::new(on_their_way(now.since(sent_at)))));
+        let (pulse, turns) = (Pulse::new(sent_at, now, self.op_timeout()), on_their_way(now.since(sent_at)));
         let identity = Some(Predecessor::new(generation, server.clone(), identity));
-        let (owed, asks_word) = (Arc::default(), Arc::default());
-        let live = Live { generation, server, since: now, commands, pulse, loading, turns, owed, asks_word };
+        let live = Live { state: Arc::new(LiveState::new(generation, server, now, pulse, turns)), commands };
         let connection = PresentConnection { link: self.clone(), identity };
         {
             let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);

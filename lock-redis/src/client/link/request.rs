@@ -48,6 +48,13 @@ pub(crate) struct Failed {
     pub(crate) wrong_type: bool,
 }
 
+/// A request that failed, and whether that was because the server did not know its script: then it is known to need the text.
+#[derive(Debug)]
+pub(crate) struct NotRun {
+    pub(crate) failed: Failed,
+    pub(crate) script_unknown: bool,
+}
+
 impl Failed {
     /// Nothing was sent.
     pub(in crate::client) fn unsent(error: Error) -> Self {
@@ -65,14 +72,25 @@ impl Failed {
         Self { fate, error: error::of_request(error, phase, server), wrong_type }
     }
 
+    /// The refusal of one of many requests, as the reply to all of them tells it.
+    pub(crate) fn told(text: &[u8], phase: Phase, server: &str) -> Self {
+        // It is one line of the protocol.
+        let text: Vec<_> = text.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }).collect();
+        let line = [b"-", &*text, b"\r\n"].concat();
+        let told = redis::parse_redis_value(&line).and_then(Value::extract_error);
+        let error = told.err().unwrap_or_else(|| std::io::Error::other("an error without a text").into());
+        Self::of(error, phase, server)
+    }
+
     /// A copy for another request that shares its fate.
-    pub(in crate::client) fn again(&self, phase: Phase) -> Self {
+    pub(crate) fn again(&self, phase: Phase) -> Self {
         let error =
             Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::guarantees::NAME);
-        Self::unsent(match self.error.server() {
+        let error = match self.error.server() {
             Some(server) => error.with_server(server),
             None => error,
-        })
+        };
+        Self { fate: self.fate, error, wrong_type: self.wrong_type }
     }
 }
 
@@ -103,18 +121,24 @@ impl Link {
         }
     }
 
-    /// Runs a script on the present connection, and without one not at all. It travels with its text, as one command: so
-    /// whatever is sent afterwards on this connection, is carried out afterwards.
+    /// Runs a script on the present connection, and without one not at all: so whatever is sent afterwards on this connection is
+    /// carried out afterwards. It travels with its text until the server has carried it out once over this connection.
     pub(crate) async fn run_now(
         &self,
-        Request { script, keys, args }: Request<'_>,
-        phase: Phase,
-        until: BootInstant,
-    ) -> Result<Raw, Failed> {
-        let mut live = self.present().ok_or_else(|| Failed::unsent(self.down()))?;
-        let command = evaluation("EVAL", script.code, keys, args);
-        let outcome = self.send(&mut live, &command, false, until).await;
-        let value = outcome.map_err(|error| Failed::of(error, phase, self.server()))?;
+        script: &'static Script,
+        command: impl FnOnce(Text) -> Cmd,
+        (phase, until): (Phase, BootInstant),
+    ) -> Result<Raw, NotRun> {
+        let not_run = |failed, script_unknown| NotRun { failed, script_unknown };
+        let mut live = self.present().ok_or_else(|| not_run(Failed::unsent(self.down()), false))?;
+        let knows = live.loading.knows(script);
+        let text = if knows { Text::Never } else { Text::Once };
+        let outcome = self.send(&mut live, &command(text), false, until).await;
+        let script_unknown = outcome.as_ref().is_err_and(error::is_no_script);
+        if script_unknown || (!knows && outcome.is_ok()) {
+            live.loading.set_known(script, !script_unknown);
+        }
+        let value = outcome.map_err(|error| not_run(Failed::of(error, phase, self.server()), script_unknown))?;
         Ok(Raw { value, generation: live.generation })
     }
 
@@ -231,7 +255,7 @@ impl Link {
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.owed));
+        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
         let left = until.since(sent_at);
         let sending = send_one(&mut live.commands, command, asking);
         let outcome = if left + SLACK >= self.op_timeout() {
@@ -254,7 +278,7 @@ impl Link {
         text: Text,
         (until, patience): (BootInstant, Duration),
     ) -> Vec<RedisResult<Value>> {
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.owed));
+        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
         let pipeline = pipeline_of(script, calls, text);
         let sending = send_all(&mut live.commands, &pipeline, calls.len());
         let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));
@@ -289,11 +313,21 @@ pub(super) fn late() -> RedisError {
 
 /// Whether a script's text travels with a run of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::client) enum Text {
+pub(crate) enum Text {
     /// The text is not sent: the server knows the script.
     Never,
     /// The text is sent with the first run, from which the server has it for the others.
     Once,
+}
+
+impl Text {
+    /// The command that runs this script, and its first argument.
+    fn command(self, script: &Script) -> (&'static str, &str) {
+        match self {
+            Self::Never => ("EVALSHA", &script.digest),
+            Self::Once => ("EVAL", script.code),
+        }
+    }
 }
 
 /// The runs of one script in a pipeline.
@@ -318,11 +352,8 @@ fn evaluation(command: &'static str, script: &str, keys: &[Cow<'_, str>], args: 
     eval
 }
 
-pub(in crate::client) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
-    let (command, code) = match text {
-        Text::Never => ("EVALSHA", &*script.digest),
-        Text::Once => ("EVAL", script.code),
-    };
+pub(crate) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
+    let (command, code) = text.command(script);
     let (keys, args) = (call.keys(), call.args());
     let mut eval = Cmd::with_capacity(3 + keys.len() + args.len(), command.len() + code.len() + 5 + call.len());
     eval.arg(command).arg(code).arg(keys.len());
@@ -332,13 +363,18 @@ pub(in crate::client) fn evaluation_of(script: &Script, call: &Call, text: Text)
     eval
 }
 
-/// Makes one run of a script for many calls: the keys of all, and then the arguments of all.
-pub(super) fn evaluation_of_all<'a>(script: &Script, calls: impl Iterator<Item = &'a Call> + Clone) -> Cmd {
+/// Makes one run of a script for many calls: the keys of all, and then `first`, if there is such an argument, and the arguments of all.
+pub(crate) fn evaluation_of_all<'a>(
+    (script, text): (&Script, Text),
+    first: Option<&'a str>,
+    calls: impl Iterator<Item = &'a Call> + Clone,
+) -> Cmd {
     let parts = |call: &Call| (call.keys().len(), call.args().len(), call.len());
     let (keys, args, bytes) = calls.clone().map(parts).fold((0, 0, 0), |(a, b, c), (x, y, z)| (a + x, b + y, c + z));
-    let mut eval = Cmd::with_capacity(3 + keys + args, script.digest.len() + 12 + bytes);
-    eval.arg("EVALSHA").arg(&*script.digest).arg(keys);
-    for part in calls.clone().flat_map(Call::keys).chain(calls.flat_map(Call::args)) {
+    let (command, code) = text.command(script);
+    let mut eval = Cmd::with_capacity(4 + keys + args, command.len() + code.len() + 48 + bytes);
+    eval.arg(command).arg(code).arg(keys);
+    for part in calls.clone().flat_map(Call::keys).chain(first).chain(calls.flat_map(Call::args)) {
         eval.arg(part);
     }
     eval

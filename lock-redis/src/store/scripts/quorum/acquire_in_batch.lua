@@ -1,0 +1,2 @@
+end
+local acquire = one
