@@ -1,4 +1,4 @@
-// redsync's mutex: goroutines that lock and release, as the lines of the standard input say: scene, goroutines, milliseconds.
+// redsync's mutex, at the servers that the arguments name: goroutines that lock and release, as the lines of the standard input say: scene, goroutines, milliseconds.
 // The answer is a rate.
 package main
 
@@ -12,17 +12,22 @@ import (
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	pool "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
 
 func main() {
-	options, err := redis.ParseURL(os.Args[1])
-	check(err)
-	options.PoolSize = 64
-	client := redis.NewClient(options)
-	check(client.Ping(context.Background()).Err())
-	locks := redsync.New(goredis.NewPool(client))
+	var pools []pool.Pool
+	for _, url := range os.Args[1:] {
+		options, err := redis.ParseURL(url)
+		check(err)
+		options.PoolSize = 64
+		client := redis.NewClient(options)
+		check(client.Ping(context.Background()).Err())
+		pools = append(pools, goredis.NewPool(client))
+	}
+	locks := redsync.New(pools...)
 	fmt.Println("ready")
 	for {
 		var scene string

@@ -35,6 +35,16 @@ pub(crate) trait Contender {
     /// Whether its grants bring a fencing token.
     fn has_tokens(&self) -> bool;
 
+    /// Whether it is one of this project's.
+    fn is_ours(&self) -> bool {
+        false
+    }
+
+    /// Whether its tasks can do this. A lock that many have at once is not handed over.
+    fn takes_part(&self, _scene: Scene) -> bool {
+        true
+    }
+
     /// The time for which it runs before it is measured.
     fn warm_up(&self) -> Duration {
         Duration::from_millis(300)
@@ -55,6 +65,8 @@ pub(crate) trait Turn: Send + 'static {
 pub(crate) struct Local<F> {
     name: String,
     has_tokens: bool,
+    is_ours: bool,
+    is_shared: bool,
     /// Makes one task's lock, of the name that it is to lock.
     make: F,
 }
@@ -65,7 +77,12 @@ where
     T: Turn,
 {
     pub(crate) fn boxed(name: impl Into<String>, has_tokens: bool, make: F) -> Box<dyn Contender> {
-        Box::new(Self { name: name.into(), has_tokens, make })
+        Box::new(Self { name: name.into(), has_tokens, is_ours: false, is_shared: false, make })
+    }
+
+    /// One of this project's. `is_shared` says whether many have it at once.
+    pub(crate) fn ours(name: impl Into<String>, has_tokens: bool, is_shared: bool, make: F) -> Box<dyn Contender> {
+        Box::new(Self { name: name.into(), has_tokens, is_ours: true, is_shared, make })
     }
 }
 
@@ -107,6 +124,14 @@ where
 
     fn has_tokens(&self) -> bool {
         self.has_tokens
+    }
+
+    fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
+    fn takes_part(&self, scene: Scene) -> bool {
+        scene == Scene::Free || !self.is_shared
     }
 
     fn rate(&mut self, scene: Scene, tasks: usize, time: Duration) -> Pin<Box<dyn Future<Output = Outcome<f64>> + '_>> {

@@ -8,6 +8,9 @@ mod contender;
 mod foreign;
 mod memcached;
 mod ours;
+mod page;
+mod picture;
+mod quorum;
 mod redis;
 mod table;
 mod zookeeper;
@@ -32,22 +35,27 @@ struct Field {
 fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
     let wanted = arguments.next().unwrap_or_default();
-    let round = match arguments.next().as_deref() {
-        None => Duration::from_secs(3),
-        Some("--quick") => Duration::from_millis(300),
-        Some(other) => return Err(format!("there is no {other:?}, but --quick").into()),
+    let (round, writes) = match arguments.next().as_deref() {
+        None => (Duration::from_secs(3), false),
+        Some("--quick") => (Duration::from_millis(300), false),
+        Some("--write") => (Duration::from_secs(3), true),
+        Some(other) => return Err(format!("there is no {other:?}, but --quick and --write").into()),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let field = match wanted.as_str() {
             "redis" => redis::field().await?,
+            "quorum" => quorum::field().await?,
             "zookeeper" => zookeeper::field().await?,
             "memcached" => memcached::field().await?,
-            other => return Err(format!("there is no {other:?}, but redis, zookeeper and memcached").into()),
+            other => return Err(format!("there is no {other:?}, but redis, quorum, zookeeper and memcached").into()),
         };
         let Field { server, title, contenders } = field;
         let table = Table::measure(contenders, ROUNDS, round).await?;
         println!("## {title}\n\n{table}");
+        if writes {
+            page::write(&wanted, title, &std::env::var("PEERS_CONDITIONS").unwrap_or_default(), &table)?;
+        }
         drop(server);
         Ok(())
     })

@@ -24,7 +24,7 @@ pub(crate) async fn field() -> Outcome<Field> {
     let mut contenders = vec![floor(&url).await?];
     let locks = RedisLocks::connect_with(RedisConfig::new(&url).with_prefix("peers")).await?;
     contenders.extend(ours::kinds("lock-redis", &locks.into()));
-    contenders.push(rslock(&url));
+    contenders.push(rslock(vec![url.clone()]));
     contenders.extend(Foreign::start("PEER_REDSYNC", &[&url], "redsync 4.18.1", false, TTL / 10).await?);
     for (kind, has_tokens) in [("lock", false), ("fair", false), ("fenced", true), ("write", false), ("permit", false)]
     {
@@ -80,8 +80,8 @@ impl Turn for Floor {
     }
 }
 
-fn rslock(url: &str) -> Box<dyn Contender> {
-    let manager = LockManager::new(vec![url.to_owned()]);
+pub(crate) fn rslock(urls: Vec<String>) -> Box<dyn Contender> {
+    let manager = LockManager::new(urls);
     Local::boxed("rslock 0.10.0", false, move |_, name| Rslock { manager: manager.clone(), name })
 }
 

@@ -8,21 +8,30 @@ use bench_support::Outcome;
 use crate::contender::{Contender, Scene};
 
 /// The columns: who does what.
-const COLUMNS: [(Scene, usize, &str); 3] = [
+pub(crate) const COLUMNS: [(Scene, usize, &str); 3] = [
     (Scene::Free, 1, "1 task, pairs/s"),
     (Scene::Free, 64, "64 tasks, pairs/s"),
     (Scene::HandOver, 16, "hand-overs/s, 16 tasks"),
 ];
 
-/// The median rates, and the medians of their ratios to the first contender's.
+/// The figures of all contenders.
 pub(crate) struct Table {
-    rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
-struct Row {
-    name: String,
+/// The figures of one contender.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) is_ours: bool,
     has_tokens: bool,
-    cells: Vec<(f64, f64)>,
+    /// Nothing where it cannot take part.
+    pub(crate) cells: Vec<Option<Cell>>,
+}
+
+/// The median rate, and the median of its ratios to the first contender's.
+pub(crate) struct Cell {
+    pub(crate) rate: f64,
+    ratio: f64,
 }
 
 impl Table {
@@ -37,6 +46,9 @@ impl Table {
     ) -> Outcome<Self> {
         for contender in &mut contenders {
             for (scene, tasks, _) in COLUMNS {
+                if !contender.takes_part(scene) {
+                    continue;
+                }
                 let share = contender.warm_up() / u32::try_from(COLUMNS.len())?;
                 contender.rate(scene, tasks, share).await.map_err(|error| format!("{}: {error}", contender.name()))?;
             }
@@ -45,6 +57,7 @@ impl Table {
             .iter()
             .map(|contender| Row {
                 name: contender.name().to_owned(),
+                is_ours: contender.is_ours(),
                 has_tokens: contender.has_tokens(),
                 cells: Vec::new(),
             })
@@ -53,12 +66,10 @@ impl Table {
             let mut rates = vec![Vec::new(); contenders.len()];
             for round in 0..rounds {
                 for (contender, rates) in contenders.iter_mut().zip(&mut rates) {
-                    rates.push(
-                        contender
-                            .rate(scene, tasks, time)
-                            .await
-                            .map_err(|error| format!("{}: {error}", contender.name()))?,
-                    );
+                    if contender.takes_part(scene) {
+                        let rate = contender.rate(scene, tasks, time).await;
+                        rates.push(rate.map_err(|error| format!("{}: {error}", contender.name()))?);
+                    }
                 }
                 eprintln!(
                     "{what}, round {}: {:.0?}",
@@ -69,17 +80,17 @@ impl Table {
             let floor = rates[0].clone();
             for (row, rates) in rows.iter_mut().zip(rates) {
                 let ratios = rates.iter().zip(&floor).map(|(rate, floor)| rate / floor).collect();
-                row.cells.push((median(rates), median(ratios)));
+                row.cells.push(median(rates).zip(median(ratios)).map(|(rate, ratio)| Cell { rate, ratio }));
             }
         }
         Ok(Self { rows })
     }
 }
 
-/// The one in the middle.
-fn median(mut values: Vec<f64>) -> f64 {
+/// The one in the middle, if there is any.
+fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values.get(values.len() / 2).copied()
 }
 
 impl fmt::Display for Table {
@@ -90,9 +101,13 @@ impl fmt::Display for Table {
         }
         writeln!(f, "\n|---|---|{}", "---|---|".repeat(COLUMNS.len()))?;
         for row in &self.rows {
-            write!(f, "| {} | {} |", row.name, if row.has_tokens { "yes" } else { "no" })?;
-            for (rate, ratio) in &row.cells {
-                write!(f, " {rate:.0} | {ratio:.2} |")?;
+            let name = if row.is_ours { format!("**{}**", row.name) } else { row.name.clone() };
+            write!(f, "| {name} | {} |", if row.has_tokens { "yes" } else { "no" })?;
+            for cell in &row.cells {
+                match cell {
+                    Some(Cell { rate, ratio }) => write!(f, " {rate:.0} | {ratio:.2} |")?,
+                    None => write!(f, " - | - |")?,
+                }
             }
             writeln!(f)?;
         }
