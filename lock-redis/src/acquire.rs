@@ -2,7 +2,7 @@
 //!
 //! A free mutex is taken by one short script; everything else, and a mutex that is shared with Redisson, by the long one.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -20,16 +20,13 @@ use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::owner_text::OwnerText;
 use crate::store::record;
-use crate::store::scripts::{self, Script};
+use crate::store::scripts;
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
 
 /// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter
 /// that died a moment ago costs the next one.
 const CLAIM: Duration = Duration::from_secs(2);
-
-/// Puts a mutex that is held under another nonce.
-static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store/scripts/mutex/adopt.lua")));
 
 /// The requests of one client for locks.
 #[derive(Debug)]
@@ -207,31 +204,6 @@ impl Acquisitions {
                 AcquireReply::Queued(_) => return Ok(None),
             }
         }
-    }
-
-    /// Takes over the grant with this id; `None` if the server has no such grant.
-    pub(crate) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
-        let keys = self.keys.checked(&attempt.name, attempt.kind)?;
-        if keys.form != Form::Text {
-            let what = "a grant at a key that is shared with Redisson cannot be passed on";
-            return Err(attempt.error(ErrorKind::Unsupported, Phase::Acquire, what));
-        }
-        let (nonce, from, until) = (attempt.id.to_string(), from.to_string(), self.links.until());
-        let (ttl, owner) = (milliseconds(attempt.ttl), self.owner.of(&attempt.owner)?);
-        let args =
-            [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
-        let (reply, _) = self.links.run_for(attempt, &ADOPT, &keys.to_release(), &args, Phase::Acquire, until).await?;
-        let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
-        if fields.number()? == 0 {
-            return Ok(None);
-        }
-        let grant = Grant::new(Some(fields.token()?), reply.sent_at, attempt.ttl);
-        self.confirmed(attempt, Some(grant), until).await.map_err(|error| {
-            // What is undone is gone: the grant that was to be passed on has ended, too.
-            let what = "the lock was adopted, and did not count without its replicas; it is released";
-            let unknown = attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
-            unknown.with_server(self.links.server()).with_source(error)
-        })
     }
 
     /// Asks in the long way: again, if asking in the short one has failed.

@@ -11,12 +11,14 @@ use lock_core::driver::{
 use lock_core::{Error, GrantId, Guarantees};
 
 use crate::acquire::Acquisitions;
+use crate::adopt::Adoptions;
 use crate::client::identity::Identity;
 use crate::client::links::{Links, UnfinishedLinks};
 use crate::client::push::Push;
 use crate::config::RedisConfig;
 use crate::confirm::Confirmation;
 use crate::inspect::Inspector;
+use crate::leave::Leaver;
 use crate::records::Records;
 use crate::release::Releases;
 use crate::renew::Renewals;
@@ -37,10 +39,12 @@ pub struct RedisBackend {
     queues: Arc<WaitQueues>,
     losses: Arc<NoticeSource>,
     pub(crate) acquisitions: Arc<Acquisitions>,
+    pub(crate) adoptions: Adoptions,
     several: SeveralAcquisitions,
     pub(crate) waits: Waits,
     renewals: Arc<Renewals>,
     pub(crate) releases: Arc<Releases>,
+    leaver: Leaver,
     pub(crate) inspector: Inspector,
     pub(crate) records: Records,
 }
@@ -63,8 +67,10 @@ impl RedisBackend {
         let confirm = |needed| Confirmation::new(links.replica_acks(needed), &keys, &links, &renewals, &releases);
         let confirmation = config.replicas.map(confirm).map(Arc::new);
         let acquisitions = Arc::new(Acquisitions::new(&links, &keys, &identity, &queues, confirmation.clone()));
+        let adoptions = Adoptions::new(&links, &keys, &identity, &acquisitions);
         let several = SeveralAcquisitions::new(&links, &keys, &identity, &acquisitions, &releases);
         let waits = Waits::new(&acquisitions, &links, &keys, &queues, &foreign);
+        let leaver = Leaver::new(&links, &keys);
         let inspector = Inspector::new(&links, &keys, &identity, &queues);
         let records = Records::new(&links, &keys, confirmation);
         let heartbeats = Arc::new(Heartbeats::new(&links, &queues, &push, identity, foreign));
@@ -76,10 +82,12 @@ impl RedisBackend {
             queues,
             losses,
             acquisitions,
+            adoptions,
             several,
             waits,
             renewals,
             releases,
+            leaver,
             inspector,
             records,
         })
@@ -125,7 +133,7 @@ impl Backend for RedisBackend {
     }
 
     async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
-        self.releases.leave(attempt, left, time).await
+        self.leaver.leave(attempt, left, time).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

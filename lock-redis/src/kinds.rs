@@ -95,7 +95,7 @@ impl AdoptBackend for RedisBackend {
         from: GrantId,
         _token: Option<FencingToken>,
     ) -> Result<Option<Grant>, Error> {
-        self.acquisitions.adopt(attempt, from).await
+        self.adoptions.adopt(attempt, from).await
     }
 }
 

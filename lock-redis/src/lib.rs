@@ -17,6 +17,7 @@
 
 mod acquire;
 mod address;
+mod adopt;
 mod backend;
 mod cause;
 mod client;
@@ -26,6 +27,7 @@ mod error;
 mod guarantees;
 mod inspect;
 mod kinds;
+mod leave;
 #[doc(hidden)]
 pub mod network;
 pub mod quorum;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
-use lock_core::driver::{Attempt, Cancelled, Left, Released};
+use lock_core::driver::{Attempt, Cancelled, Released};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
 use crate::client::call::Call;
 use crate::client::identity::Identity;
 use crate::client::link::batches::{BatchRequest, Caller};
-use crate::client::link::request::{Failed, Request, milliseconds_at_least};
+use crate::client::link::request::{Failed, Request};
 use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
@@ -80,37 +80,6 @@ impl Releases {
     pub(crate) fn is_settled(&self, attempt: &Attempt) -> bool {
         let lock = || self.keys.of(&attempt.name, attempt.kind).lock;
         attempt.first_sent().is_none_or(|first| self.links.is_settled(first, lock))
-    }
-
-    /// Has the grant of a mutex end after this time, under another id.
-    pub(crate) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
-        let keys = &self.keys.of(&attempt.name, attempt.kind);
-        let Some(script) = keys.form.leave() else {
-            let what = "a lock of this kind cannot be left";
-            return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
-        };
-        self.links.asks_for(time);
-        let (nonce, left) = (attempt.id.to_string(), left.to_string());
-        let (time, forced) = (milliseconds_at_least(time), keys.forced());
-        let args = [nonce.as_bytes(), left.as_bytes(), time.as_bytes(), forced.as_bytes()];
-        let (lock, until) = (keys.to_release(), self.links.until());
-        let asked = self.links.run_for(attempt, script, &lock, &args, Phase::Release, until).await;
-        let (reply, before) = match asked {
-            Ok(answered) => answered,
-            Err(error) if is_foreign(&error) => return Ok(Left::NotHeld(None)),
-            Err(error) => return Err(error),
-        };
-        let mut fields = self.links.fields(reply.value, &nonce, Phase::Release)?;
-        if fields.number()? == 1 {
-            return Ok(Left::Done);
-        }
-        let why = fields.text()?;
-        if why.is_empty() && before.0 {
-            // Either an earlier sending of this request has left it, and it has ended since, or it was lost before.
-            let what = "the grant is gone; whether it was left is unknown, as the first answer never came";
-            return Err(attempt.error(ErrorKind::Indeterminate, Phase::Release, what).with_server(self.links.server()));
-        }
-        Ok(Left::NotHeld((!why.is_empty()).then(|| push::forced(&why))))
     }
 
     /// Gives a grant another mode, of no more weight.
@@ -300,7 +269,7 @@ impl Drop for AskOnDrop<'_> {
 
 /// Whether the key holds something that is no grant of ours. An error that says so is of a request that was sent once only:
 /// otherwise [`Links::run_for`] tells the unknown outcome of the first sending in its place.
-fn is_foreign(error: &Error) -> bool {
+pub(crate) fn is_foreign(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
     source.is_some_and(Cause::is_wrong_type)
 }

@@ -13,6 +13,7 @@ use crate::acquire::Acquirer;
 use crate::client::ClientCrate;
 use crate::config::ZkConfig;
 use crate::inspect::Inspector;
+use crate::leave::Leaver;
 use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
@@ -31,7 +32,8 @@ pub struct ZkBackend {
     pub(crate) registry: Arc<Registry>,
     pub(crate) acquirer: Acquirer,
     several: SeveralClaims,
-    renewer: Renewer,
+    renewer: Arc<Renewer>,
+    leaver: Leaver,
     pub(crate) releaser: Releaser,
     pub(crate) inspector: Inspector,
     pub(crate) records: Records,
@@ -48,6 +50,7 @@ impl ZkBackend {
         let (layout, op_timeout) = (Arc::new(config.layout()), config.client.op_timeout);
         let force_releases = ForceReleases::below(&layout.prefix);
         let releaser = Releaser::new(registry.clone(), force_releases.clone());
+        let renewer = Arc::new(Renewer::new(registry.clone(), force_releases.clone()));
         let queue = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
         let permits = Permits::new(queue.clone(), registry.clone(), releaser.clone());
         let several = SeveralClaims::new(
@@ -60,7 +63,8 @@ impl ZkBackend {
         Ok(Self {
             several,
             acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),
-            renewer: Renewer::new(registry.clone(), force_releases.clone()),
+            leaver: Leaver::new(renewer.clone()),
+            renewer,
             releaser,
             records: Records::new(sessions.clone(), registry.clone(), layout.prefix.clone(), op_timeout),
             inspector: Inspector::new(sessions.clone(), registry.clone(), layout, force_releases, op_timeout),
@@ -110,7 +114,7 @@ impl Backend for ZkBackend {
 
     /// The servers end a node only with its session: this client deletes it when the time is over.
     async fn leave(&self, attempt: &Attempt, _left: GrantId, _time: Duration) -> Result<Left, Error> {
-        self.renewer.leave(attempt).await
+        self.leaver.leave(attempt).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

@@ -26,6 +26,7 @@ mod guarantees;
 mod inputs;
 mod inspect;
 mod kinds;
+mod leave;
 mod records;
 mod registry;
 mod release;

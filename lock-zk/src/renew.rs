@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::driver::{Attempt, Left, Renewal, Renewed};
+use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
@@ -75,18 +75,8 @@ impl Renewer {
         self.verify(batch, limit).await
     }
 
-    /// Looks whether a grant that is to be left is still there. Its nodes stay until they are deleted, or with their session.
-    pub(crate) async fn leave(&self, attempt: &Attempt) -> Result<Left, Error> {
-        let answers = self.verify(&[Renewal::new(attempt, attempt.ttl)], attempt.op_timeout).await;
-        match answers.into_iter().next() {
-            Some(Renewed::Lost(reason)) => Ok(Left::NotHeld(Some(reason))),
-            Some(Renewed::Unknown(error)) => Err(error),
-            _ => Ok(Left::UntilReleased),
-        }
-    }
-
     /// Looks whether these grants' nodes are still there. What is not answered within this time is unknown.
-    async fn verify(&self, batch: &[Renewal<'_>], limit: Duration) -> Vec<Renewed> {
+    pub(crate) async fn verify(&self, batch: &[Renewal<'_>], limit: Duration) -> Vec<Renewed> {
         let (now, until) = (SystemClock.now(), Instant::now() + limit);
         let asked: Vec<_> =
             batch.iter().map(|renewal| self.registry.get(renewal.attempt.id).map(HeldNodes::of)).collect();

@@ -25,7 +25,7 @@ use super::tally::VoteState;
 use super::ttl_limit::TtlLimit;
 use super::votes::Votes;
 use crate::client::call::Call;
-use crate::client::link::request::{Failed, milliseconds, whole_milliseconds};
+use crate::client::link::request::{Failed, whole_milliseconds};
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::owner_text::OwnerText;
 
@@ -59,7 +59,7 @@ pub(super) struct Acquisitions {
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
-    owner: OwnerText,
+    pub(super) owner: OwnerText,
 }
 
 impl Acquisitions {
@@ -111,49 +111,6 @@ impl Acquisitions {
         left.judge(refused(may_be_held))
     }
 
-    /// Goes on with a lock that another client has detached: a majority puts it under this attempt's id. `None` if a majority does not
-    /// have it (any more). An adoption that fails is undone like a round: then it is detached as before, or nobody has the lock.
-    pub(super) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
-        let keys = self.check(attempt)?;
-        self.check_reachable()?;
-        let (until, mut left) = (self.members.until(), self.leftovers());
-        let (sent_at, round) = begin(attempt);
-        let (owner, nonces) = (self.owner.of(&attempt.owner)?, [attempt.id, from].map(|id| id.to_string()));
-        let [nonce, before] = nonces;
-        let call = Call::of([keys.lock]).with([
-            nonce,
-            round.to_string(),
-            milliseconds(attempt.ttl),
-            owner.to_string(),
-            before,
-        ]);
-        let request = Arc::new(ScriptRequest::new(&scripts::ADOPT, call, Phase::Acquire));
-        let _over = OverAtTheEnd(&request);
-        let mut asked = self.members.ask(|member| member.put(request.clone(), until));
-        let mut votes = Votes::of(self.members.count());
-        if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
-            // A server that could not be asked keeps it under the id of before, which nobody will release.
-            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));
-            return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
-        }
-        drop(asked);
-        votes.may_leave().for_each(|place| left.add(place));
-        let Votes { granted, refused, mut reasons, .. } = votes;
-        // Those that have not answered may have it yet.
-        let is_absent = self.members.count() - refused.len() < self.members.majority();
-        let was_begun = !granted.is_empty();
-        reasons.extend(self.undo(attempt, round, granted, &refused, until, &mut left).await);
-        if is_absent {
-            return left.judge(Ok(None));
-        }
-        let error = self.members.too_few(Phase::Acquire, reasons);
-        if was_begun && error.is_definite() {
-            let what = "too few servers answered an adoption; what it had begun is undone, and the lock may be free";
-            return Err(Error::indeterminate(Phase::Acquire, what).with_backend(NAME).with_source(error));
-        }
-        left.judge(Err(error))
-    }
-
     /// Asks every server once, for a try or for a wait that began at `waits_since`. Takes note of what the round may have left.
     pub(super) async fn round(
         &self,
@@ -195,7 +152,7 @@ impl Acquisitions {
     }
 
     /// Fails if no majority can be reached: then the others are not bothered.
-    fn check_reachable(&self) -> Result<(), Error> {
+    pub(super) fn check_reachable(&self) -> Result<(), Error> {
         let down: Vec<_> = self.members.outages().collect();
         let up = self.members.count() - down.len();
         if up >= self.members.majority() { Ok(()) } else { Err(self.members.too_few(Phase::Acquire, down)) }
@@ -215,7 +172,7 @@ impl Acquisitions {
     /// Undoes a round on every server but those that have refused it, and waits for those that have granted it until `until`,
     /// or at least for a moment; why some of these did not confirm. The requests themselves have an operation timeout of
     /// their own, and go on in the background. Where the undo is confirmed, nothing is left.
-    async fn undo(
+    pub(super) async fn undo(
         &self,
         attempt: &Attempt,
         round: u64,
@@ -251,7 +208,7 @@ impl Acquisitions {
 }
 
 /// Has a request not sent again once its round has ended: then it is undone where it was not answered.
-struct OverAtTheEnd<'a>(&'a ScriptRequest);
+pub(super) struct OverAtTheEnd<'a>(pub(super) &'a ScriptRequest);
 
 impl Drop for OverAtTheEnd<'_> {
     fn drop(&mut self) {
@@ -260,7 +217,7 @@ impl Drop for OverAtTheEnd<'_> {
 }
 
 /// Begins a round: its instant, which the attempt takes note of, and its number, that instant in µs.
-fn begin(attempt: &Attempt) -> (BootInstant, u64) {
+pub(super) fn begin(attempt: &Attempt) -> (BootInstant, u64) {
     let sent_at = SystemClock.now();
     let round = u64::try_from(sent_at.since_origin().as_micros()).unwrap_or(u64::MAX);
     attempt.mark_sent(round);
@@ -268,7 +225,11 @@ fn begin(attempt: &Attempt) -> (BootInstant, u64) {
 }
 
 /// Waits for as many votes as decide.
-async fn decide(asked: &mut FanOut<Result<ScriptVote, Failed>>, votes: &mut Votes, until: BootInstant) -> VoteState {
+pub(super) async fn decide(
+    asked: &mut FanOut<Result<ScriptVote, Failed>>,
+    votes: &mut Votes,
+    until: BootInstant,
+) -> VoteState {
     loop {
         let verdict = votes.verdict();
         if verdict != VoteState::Open {

@@ -11,8 +11,10 @@ use lock_core::driver::{
 use lock_core::{Error, FencingToken, GrantId, Guarantees, LeaseOptions};
 
 use super::acquire::Acquisitions;
+use super::adopt::Adoptions;
 use super::config::QuorumConfig;
 use super::inspect::Inspector;
+use super::leave::Leaver;
 use super::members::Members;
 use super::release::Releases;
 use super::release_requests::ReleaseRequests;
@@ -35,9 +37,11 @@ pub struct QuorumBackend {
     ttl: Arc<TtlLimit>,
     predecessors: Arc<Predecessors>,
     acquisitions: Arc<Acquisitions>,
+    adoptions: Adoptions,
     waits: Waits,
-    renewals: Renewals,
+    renewals: Arc<Renewals>,
     releases: Releases,
+    leaver: Leaver,
     inspector: Inspector,
 }
 
@@ -57,10 +61,12 @@ impl QuorumBackend {
         let acquisitions = Arc::new(Acquisitions::new(&members, &requests, &keys, &ttl));
         let waits = Waits::new(&acquisitions, &requests, &queues, pushes);
         members.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
-        let renewals = Renewals::new(&members, &keys, &ttl);
+        let adoptions = Adoptions::new(&members, &requests, &acquisitions);
+        let renewals = Arc::new(Renewals::new(&members, &keys, &ttl));
+        let leaver = Leaver::new(&members, &requests, &keys, &ttl, &renewals);
         let releases = Releases::new(&members, &requests, &keys, &queues);
         let inspector = Inspector::new(&members, &requests, &keys);
-        Ok(Self { ttl, predecessors, acquisitions, waits, renewals, releases, inspector })
+        Ok(Self { ttl, predecessors, acquisitions, adoptions, waits, renewals, releases, leaver, inspector })
     }
 }
 
@@ -83,11 +89,7 @@ impl Backend for QuorumBackend {
     }
 
     async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
-        let answer = self.renewals.leave(attempt, left, time).await;
-        if let Ok(Left::NotHeld(_)) = answer {
-            self.releases.release_left(attempt, left, time);
-        }
-        answer
+        self.leaver.leave(attempt, left, time).await
     }
 
     /// A server that has started is not asked for so long: what it has forgotten has ended by then.
@@ -131,6 +133,6 @@ impl AdoptBackend for QuorumBackend {
         from: GrantId,
         _token: Option<FencingToken>,
     ) -> Result<Option<Grant>, Error> {
-        self.acquisitions.adopt(attempt, from).await
+        self.adoptions.adopt(attempt, from).await
     }
 }

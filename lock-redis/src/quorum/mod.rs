@@ -4,16 +4,18 @@
 //! servers; `fan_out.rs` asks all of them at once and hands what the caller does not wait for to `background.rs`, the one task
 //! of a client. `member.rs` is one server: its connection, and the releases that it is owed when it can be reached again;
 //! `send_queue.rs` the requests that wait to be sent there together, `script_request.rs` one of them.
-//! `acquire.rs`, `wait/`, `renew.rs`, `release.rs` and `inspect.rs` are what the files of these names are for one server; in
+//! `acquire.rs`, `adopt.rs`, `wait/`, `renew.rs`, `release.rs`, `leave.rs` and `inspect.rs` are what the files of these names are for one server; in
 //! `wait/` the first waiter of a client asks for all of them. README and `docs/decisions/` tell what a quorum promises and what
 //! it does not.
 
 mod acquire;
+mod adopt;
 mod backend;
 mod background;
 mod config;
 mod fan_out;
 mod inspect;
+mod leave;
 mod leftovers;
 mod member;
 mod members;

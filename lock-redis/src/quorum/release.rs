@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::driver::{Attempt, Cancelled, Kind, Released};
-use lock_core::{Error, GrantId, Phase};
+use lock_core::{Error, Phase};
 
 use super::members::Members;
 use super::release_requests::{Freed, ReleaseRequests, Tells, first_sent};
@@ -44,15 +44,6 @@ impl Releases {
         let Freed { released, others_wait } = self.requests.confirmed(answers, Phase::Release).await?;
         self.queues.set_others_wait(&lock, others_wait);
         Ok(released)
-    }
-
-    /// Releases, in the background, what a minority may keep of a lock that could not be left: under the id of before, or under the new
-    /// one, which nobody knows.
-    pub(super) fn release_left(&self, attempt: &Attempt, left: GrantId, time: Duration) {
-        for id in [attempt.id, left] {
-            // Who does not answer owes it.
-            drop(self.requests.send(&self.requests.left_over(&attempt.name, id, time.max(attempt.ttl))));
-        }
     }
 
     /// Undoes an attempt on every server.

@@ -1,4 +1,4 @@
-//! Renewals: leases are extended on all servers, or end there after a time when their holder leaves the lock.
+//! Renewals: leases are extended on all servers.
 //!
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
 //! may take what is free.
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Kind, Left, Renewal, Renewed};
-use lock_core::{Error, GrantId, LossReason, Phase};
+use lock_core::driver::{Kind, Renewal, Renewed};
+use lock_core::{Error, LossReason, Phase};
 
 use super::member::Member;
 use super::members::Members;
 use super::release_requests::lost_by;
 use super::ttl_limit::TtlLimit;
 use crate::client::call::Call;
-use crate::client::link::request::{Failed, Raw, milliseconds_at_least};
+use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
 use crate::store::keys::KeySpace;
 use crate::store::scripts::{self, Script};
@@ -31,11 +31,11 @@ enum RenewalVote {
 
 /// All servers' answers to one renewal.
 #[derive(Debug, Default)]
-struct RenewalVotes {
-    extended: usize,
-    gone: usize,
-    why: Option<LossReason>,
-    failures: Vec<Error>,
+pub(super) struct RenewalVotes {
+    pub(super) extended: usize,
+    pub(super) gone: usize,
+    pub(super) why: Option<LossReason>,
+    pub(super) failures: Vec<Error>,
 }
 
 /// The renewals of one client.
@@ -81,25 +81,6 @@ impl Renewals {
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
     }
 
-    /// Has a grant end after this time, under another id.
-    pub(super) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
-        self.ttl.check(time)?;
-        let keys = self.keys.of(&attempt.name, Kind::Mutex);
-        let ids = [attempt.id, left].map(|id| id.to_string());
-        let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
-        let mut answers = self.ask(&scripts::LEAVE, Arc::new([call]), self.members.until(), Phase::Release).await;
-        // One for each call.
-        let answers = answers.pop().unwrap_or_default();
-        let majority = self.members.majority();
-        if answers.extended >= majority {
-            return Ok(Left::Done);
-        }
-        if answers.gone >= majority {
-            return Ok(Left::NotHeld(answers.why));
-        }
-        Err(self.members.too_few(Phase::Release, answers.failures.into_iter().chain(self.members.outages()).collect()))
-    }
-
     /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again
     /// meanwhile.
     fn patience(&self, renewal: &Renewal<'_>) -> Duration {
@@ -117,8 +98,8 @@ impl Renewals {
         Renewed::Unknown(self.members.too_few(Phase::Renew, answers.failures.into_iter().chain(down).collect()))
     }
 
-    /// Asks the servers that can be reached, until each call has a majority for one answer or none can come.
-    async fn ask(
+    /// Asks the servers that can be reached to move the ends of leases, until each call has a majority for one answer or none can come.
+    pub(super) async fn ask(
         &self,
         script: &'static Script,
         calls: Arc<[Call]>,

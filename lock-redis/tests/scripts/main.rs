@@ -11,6 +11,7 @@ mod heartbeat_short;
 mod leave;
 mod lock;
 mod misfits;
+mod quorum;
 mod random_state;
 mod record;
 mod several;

@@ -1,0 +1,64 @@
+//! Adoptions: a mutex that another client has detached goes on under this attempt's nonce.
+
+use std::sync::{Arc, LazyLock};
+
+use lock_core::driver::{Attempt, Grant};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
+
+use crate::acquire::Acquisitions;
+use crate::client::identity::Identity;
+use crate::client::link::request::milliseconds;
+use crate::client::links::Links;
+use crate::store::dialect::Form;
+use crate::store::keys::KeySpace;
+use crate::store::scripts::Script;
+
+/// Puts a mutex that is held under another nonce.
+static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store/scripts/mutex/adopt.lua")));
+
+/// The adoptions of one client.
+#[derive(Debug)]
+pub(crate) struct Adoptions {
+    links: Arc<Links>,
+    keys: Arc<KeySpace>,
+    identity: Arc<Identity>,
+    acquisitions: Arc<Acquisitions>,
+}
+
+impl Adoptions {
+    /// Adoptions over these links, which count where acquisitions would.
+    pub(crate) fn new(
+        links: &Arc<Links>,
+        keys: &Arc<KeySpace>,
+        identity: &Arc<Identity>,
+        acquisitions: &Arc<Acquisitions>,
+    ) -> Self {
+        let (links, keys, identity) = (links.clone(), keys.clone(), identity.clone());
+        Self { links, keys, identity, acquisitions: acquisitions.clone() }
+    }
+
+    /// Takes over the grant with this id; `None` if the server has no such grant.
+    pub(crate) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        let keys = self.keys.checked(&attempt.name, attempt.kind)?;
+        if keys.form != Form::Text {
+            let what = "a grant at a key that is shared with Redisson cannot be passed on";
+            return Err(attempt.error(ErrorKind::Unsupported, Phase::Acquire, what));
+        }
+        let (nonce, from, until) = (attempt.id.to_string(), from.to_string(), self.links.until());
+        let (ttl, owner) = (milliseconds(attempt.ttl), self.acquisitions.owner.of(&attempt.owner)?);
+        let args =
+            [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
+        let (reply, _) = self.links.run_for(attempt, &ADOPT, &keys.to_release(), &args, Phase::Acquire, until).await?;
+        let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
+        if fields.number()? == 0 {
+            return Ok(None);
+        }
+        let grant = Grant::new(Some(fields.token()?), reply.sent_at, attempt.ttl);
+        self.acquisitions.confirmed(attempt, Some(grant), until).await.map_err(|error| {
+            // What is undone is gone: the grant that was to be passed on has ended, too.
+            let what = "the lock was adopted, and did not count without its replicas; it is released";
+            let unknown = attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
+            unknown.with_server(self.links.server()).with_source(error)
+        })
+    }
+}

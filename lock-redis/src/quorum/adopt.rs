@@ -1,0 +1,80 @@
+//! Adoptions: a majority of the servers puts a mutex that another client has detached under this attempt's nonce.
+
+use std::sync::Arc;
+
+use lock_core::driver::{Attempt, Grant};
+use lock_core::{Error, GrantId, Phase};
+
+use super::NAME;
+use super::acquire::{Acquisitions, OverAtTheEnd, begin, decide};
+use super::members::Members;
+use super::release_requests::ReleaseRequests;
+use super::script_request::ScriptRequest;
+use super::scripts;
+use super::tally::VoteState;
+use super::votes::Votes;
+use crate::client::call::Call;
+use crate::client::link::request::milliseconds;
+
+/// The adoptions of one client.
+#[derive(Debug)]
+pub(super) struct Adoptions {
+    members: Arc<Members>,
+    requests: Arc<ReleaseRequests>,
+    acquisitions: Arc<Acquisitions>,
+}
+
+impl Adoptions {
+    /// Adoptions at these servers, which are made and undone as rounds of acquisitions are.
+    pub(super) fn new(
+        members: &Arc<Members>,
+        requests: &Arc<ReleaseRequests>,
+        acquisitions: &Arc<Acquisitions>,
+    ) -> Self {
+        Self { members: members.clone(), requests: requests.clone(), acquisitions: acquisitions.clone() }
+    }
+
+    /// Goes on with a lock that another client has detached: a majority puts it under this attempt's id. `None` if a majority does not
+    /// have it (any more). An adoption that fails is undone like a round: then it is detached as before, or nobody has the lock.
+    pub(super) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
+        let rounds = &self.acquisitions;
+        let keys = rounds.check(attempt)?;
+        rounds.check_reachable()?;
+        let (until, mut left) = (self.members.until(), rounds.leftovers());
+        let (sent_at, round) = begin(attempt);
+        let (owner, nonces) = (rounds.owner.of(&attempt.owner)?, [attempt.id, from].map(|id| id.to_string()));
+        let [nonce, before] = nonces;
+        let call = Call::of([keys.lock]).with([
+            nonce,
+            round.to_string(),
+            milliseconds(attempt.ttl),
+            owner.to_string(),
+            before,
+        ]);
+        let request = Arc::new(ScriptRequest::new(&scripts::ADOPT, call, Phase::Acquire));
+        let _over = OverAtTheEnd(&request);
+        let mut asked = self.members.ask(|member| member.put(request.clone(), until));
+        let mut votes = Votes::of(self.members.count());
+        if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
+            // A server that could not be asked keeps it under the id of before, which nobody will release.
+            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));
+            return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
+        }
+        drop(asked);
+        votes.may_leave().for_each(|place| left.add(place));
+        let Votes { granted, refused, mut reasons, .. } = votes;
+        // Those that have not answered may have it yet.
+        let is_absent = self.members.count() - refused.len() < self.members.majority();
+        let was_begun = !granted.is_empty();
+        reasons.extend(rounds.undo(attempt, round, granted, &refused, until, &mut left).await);
+        if is_absent {
+            return left.judge(Ok(None));
+        }
+        let error = self.members.too_few(Phase::Acquire, reasons);
+        if was_begun && error.is_definite() {
+            let what = "too few servers answered an adoption; what it had begun is undone, and the lock may be free";
+            return Err(Error::indeterminate(Phase::Acquire, what).with_backend(NAME).with_source(error));
+        }
+        left.judge(Err(error))
+    }
+}

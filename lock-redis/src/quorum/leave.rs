@@ -1,0 +1,70 @@
+//! Leaving: on a majority of the servers a grant becomes one of another id, which nobody renews or releases, and ends by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::driver::{Attempt, Kind, Left};
+use lock_core::{Error, GrantId, Phase};
+
+use super::members::Members;
+use super::release_requests::ReleaseRequests;
+use super::renew::Renewals;
+use super::ttl_limit::TtlLimit;
+use crate::client::call::Call;
+use crate::client::link::request::milliseconds_at_least;
+use crate::store::keys::KeySpace;
+use crate::store::scripts;
+
+/// Leaves mutexes.
+#[derive(Debug)]
+pub(super) struct Leaver {
+    members: Arc<Members>,
+    requests: Arc<ReleaseRequests>,
+    keys: Arc<KeySpace>,
+    ttl: Arc<TtlLimit>,
+    renewals: Arc<Renewals>,
+}
+
+impl Leaver {
+    /// Leaves mutexes at the servers where these renewals are made.
+    pub(super) fn new(
+        members: &Arc<Members>,
+        requests: &Arc<ReleaseRequests>,
+        keys: &Arc<KeySpace>,
+        ttl: &Arc<TtlLimit>,
+        renewals: &Arc<Renewals>,
+    ) -> Self {
+        let (members, requests, keys) = (members.clone(), requests.clone(), keys.clone());
+        Self { members, requests, keys, ttl: ttl.clone(), renewals: renewals.clone() }
+    }
+
+    /// Has a grant end after this time, under another id. Where a majority has nothing of it, what a minority may have is released.
+    pub(super) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        self.ttl.check(time)?;
+        let keys = self.keys.of(&attempt.name, Kind::Mutex);
+        let ids = [attempt.id, left].map(|id| id.to_string());
+        let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
+        let until = self.members.until();
+        let mut answers = self.renewals.ask(&scripts::LEAVE, Arc::new([call]), until, Phase::Release).await;
+        // One for each call.
+        let answers = answers.pop().unwrap_or_default();
+        let majority = self.members.majority();
+        if answers.extended >= majority {
+            return Ok(Left::Done);
+        }
+        if answers.gone >= majority {
+            self.release_rest(attempt, left, time);
+            return Ok(Left::NotHeld(answers.why));
+        }
+        Err(self.members.too_few(Phase::Release, answers.failures.into_iter().chain(self.members.outages()).collect()))
+    }
+
+    /// Releases, in the background, what a minority may keep of a lock that could not be left: under the id of before, or under the new
+    /// one, which nobody knows.
+    fn release_rest(&self, attempt: &Attempt, left: GrantId, time: Duration) {
+        for id in [attempt.id, left] {
+            // Who does not answer owes it.
+            drop(self.requests.send(&self.requests.left_over(&attempt.name, id, time.max(attempt.ttl))));
+        }
+    }
+}
