@@ -122,8 +122,9 @@ impl Acquisitions {
         self.check_reachable()?;
         let (sent_at, round) = begin(attempt);
         let request = self.request(attempt, round, waits_since.map(|since| sent_at.since(since)))?;
-        let over = OverAtTheEnd(&request);
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
+        // Dropped before the requests go on in the background.
+        let over = OverAtTheEnd(&request);
         let mut votes = Votes::of(self.members.count());
         let verdict = decide(&mut asked, &mut votes, until).await;
         if verdict == VoteState::Granted {

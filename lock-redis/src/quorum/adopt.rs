@@ -52,15 +52,17 @@ impl Adoptions {
             before,
         ]);
         let request = Arc::new(ScriptRequest::new(&scripts::ADOPT, call, Phase::Acquire));
-        let _over = OverAtTheEnd(&request);
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
+        // Dropped before the requests go on in the background.
+        let over = OverAtTheEnd(&request);
         let mut votes = Votes::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
+            drop(over);
             // A server that could not be asked keeps it under the id of before, which nobody will release.
             drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));
             return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
         }
-        drop(asked);
+        drop((over, asked));
         votes.may_leave().for_each(|place| left.add(place));
         let Votes { granted, refused, mut reasons, .. } = votes;
         // Those that have not answered may have it yet.

@@ -2,14 +2,15 @@
 //!
 //! A request that is the only one is sent at once. The others wait until the client's runtime has come round, so whatever was ready to
 //! ask by then goes with them. They are carried out in the order in which they were asked for, so an undo stays behind what it
-//! undoes. No batch waits for the reply to another.
+//! undoes. No batch waits for the reply to another. What a batch has no answer for is asked again by itself, as long as its round has
+//! not ended.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
-use lock_core::clock::BootInstant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::Value;
 use tokio::runtime::Handle;
@@ -19,17 +20,17 @@ use tokio::task::{unconstrained, yield_now};
 use super::NAME;
 use super::script_request::ScriptRequest;
 use super::scripts;
-use crate::client::link::Link;
 use crate::client::link::request::{Failed, NotRun, Raw, evaluation_of, evaluation_of_all};
+use crate::client::link::{CROWDED, Link, NO_TIME};
 use crate::error::RequestFate;
 
-/// The most requests that go together, and the bytes after which no further one joins them. A release may pass over 64 clients that are
-/// gone: with so many of them a run takes less than 5 ms.
+/// The most acquisitions that go together, or half as many releases, each of which may pass over 64 clients that are gone: a run takes less
+/// than 5 ms. And the bytes after which no further one joins them.
 const MOST: usize = 32;
 const MOST_BYTES: usize = 64 * 1024;
 
-/// What precedes an error in the reply of a batch.
-const ERROR: u8 = b'!';
+/// The most requests that wait here. There are more only if the client's runtime stands still.
+const MOST_WAITING: usize = 65_536;
 
 /// The requests to one server that wait to be sent.
 #[derive(Debug)]
@@ -56,6 +57,9 @@ struct QueuedRequest {
     told: oneshot::Sender<Result<Raw, Failed>>,
 }
 
+/// The answer that a request waits for.
+type Answer = oneshot::Receiver<Result<Raw, Failed>>;
+
 /// A request on its way, until this is dropped.
 struct InFlight<'a>(&'a AtomicUsize);
 
@@ -68,7 +72,8 @@ impl Drop for InFlight<'_> {
 impl SendQueue {
     /// Nothing yet; what is to be sent over this link is sent in the present runtime.
     pub(super) fn over(link: Arc<Link>) -> Arc<Self> {
-        Arc::new(Self { link, waiting: Mutex::default(), in_flight: AtomicUsize::new(0), runtime: Handle::current() })
+        let (waiting, in_flight) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new(Self { link, waiting, in_flight, runtime: Handle::current() })
     }
 
     /// Has a request carried out or, without a connection, not at all. It is in the queue, or sent, when this was polled once.
@@ -78,7 +83,13 @@ impl SendQueue {
         }
         let has_company = self.in_flight.fetch_add(1, Ordering::Relaxed) > 0;
         let _counted = InFlight(&self.in_flight);
-        let Some(answer) = self.join(request, until, has_company) else { return self.alone(request, until).await };
+        let answer = match self.join(request, until, has_company)? {
+            Some(answer) => answer,
+            None => match self.send_one(request, until).await {
+                Err(NotRun { script_unknown: true, failed }) => self.again(request, until).ok_or(failed)?,
+                outcome => return outcome.map_err(|not_run| not_run.failed),
+            },
+        };
         answer.await.unwrap_or_else(|_| {
             let what = "the task that was to send the request has ended";
             let error = Error::indeterminate(request.phase, what).with_backend(NAME).with_server(self.link.server());
@@ -92,86 +103,118 @@ impl SendQueue {
         request: &Arc<ScriptRequest>,
         until: BootInstant,
         has_company: bool,
-    ) -> Option<oneshot::Receiver<Result<Raw, Failed>>> {
+    ) -> Result<Option<Answer>, Failed> {
         let mut waiting = self.waiting();
         if !has_company && waiting.requests.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let (told, answer) = oneshot::channel();
-        waiting.requests.push_back(QueuedRequest { request: request.clone(), until, told });
+        if waiting.requests.len() >= MOST_WAITING {
+            return Err(Failed::no_turn(CROWDED, request.phase, self.link.server()));
+        }
+        let (queued, answer) = QueuedRequest::of(request, until);
+        waiting.requests.push_back(queued);
         if !std::mem::replace(&mut waiting.is_seen_to, true) {
-            let queue = self.clone();
-            self.runtime.spawn(async move {
-                // Whoever is ready to run has its turn before.
-                yield_now().await;
-                queue.send_all();
-            });
+            let sender = Sender { queue: self.clone(), is_done: false };
+            self.runtime.spawn(sender.run());
         }
-        Some(answer)
+        Ok(Some(answer))
     }
 
-    fn send_all(self: &Arc<Self>) {
-        let mut waiting = self.waiting();
-        waiting.is_seen_to = false;
-        while let Some(batch) = waiting.take() {
-            self.begin(&waiting, batch);
-        }
+    /// Has a request sent again by itself, to a server that did not know its script; `None` if its round has ended.
+    fn again(self: &Arc<Self>, request: &Arc<ScriptRequest>, until: BootInstant) -> Option<Answer> {
+        // What ends the round does so before it comes here with what undoes it.
+        let waiting = self.waiting();
+        let (queued, answer) = QueuedRequest::of(request, until);
+        request.is_wanted().then(|| {
+            self.begin(&waiting, vec![queued]);
+            answer
+        })
     }
 
     /// Sends a batch, and has its answers waited for in the background. The queue is locked: nothing comes between.
     fn begin(self: &Arc<Self>, _order: &MutexGuard<'_, Waiting>, batch: Vec<QueuedRequest>) {
-        let mut carried = Box::pin(unconstrained(self.clone().carry_out(batch)));
-        // The first poll puts it into the connection's queue. Its waker is not needed yet: it is polled again.
-        if carried.as_mut().now_or_never().is_none() {
-            self.runtime.spawn(carried);
-        }
+        let queue = self.clone();
+        let mut sending = Box::pin(unconstrained(async move {
+            let outcome = queue.send(&batch).await;
+            (queue, batch, outcome)
+        }));
+        // The first poll puts it into the connection's queue. Its waker is not needed yet: it is polled again. An outcome that is there
+        // at once is not dealt with here, under the lock.
+        let sent = sending.as_mut().now_or_never();
+        self.runtime.spawn(async move {
+            let (queue, batch, outcome) = match sent {
+                Some(sent) => sent,
+                None => sending.await,
+            };
+            queue.settle(batch, outcome);
+        });
     }
 
-    /// Sends a batch, and tells everybody its answer.
-    async fn carry_out(self: Arc<Self>, mut batch: Vec<QueuedRequest>) {
-        if batch.len() == 1
-            && let Some(QueuedRequest { request, until, told }) = batch.pop()
-        {
-            // Whoever does not wait for it any more has it counted as unanswered.
-            let _ = told.send(self.alone(&request, until).await);
-            return;
+    /// Sends a batch: one request as its own script, several as one.
+    async fn send(&self, batch: &[QueuedRequest]) -> Result<Raw, NotRun> {
+        if let [QueuedRequest { request, until, .. }] = batch {
+            return self.send_one(request, *until).await;
         }
         // Whoever has less time than the others has a timeout of his own.
-        let Some(until) = batch.iter().map(|queued| queued.until).max() else { return };
+        let until = batch.iter().map(|queued| queued.until).max().unwrap_or(BootInstant::FAR_FUTURE);
         let letters: String = batch.iter().filter_map(|queued| queued.request.letter).collect();
         let calls = batch.iter().map(|queued| &queued.request.call);
-        let command = |text| evaluation_of_all((&scripts::BATCH, text), Some(&letters), calls.clone());
-        match self.link.run_now(&scripts::BATCH, command, (Phase::Acquire, until)).await {
-            Ok(Raw { value, generation }) => {
-                let values = value.into_sequence().unwrap_or_default();
-                if values.len() == batch.len() {
-                    for (queued, value) in batch.into_iter().zip(values) {
-                        queued.answer(value, generation, self.link.server());
+        let command = |text| evaluation_of_all((&scripts::BATCH, text), Some(&letters), calls);
+        self.link.run_now(&scripts::BATCH, command, (Phase::Acquire, until)).await
+    }
+
+    async fn send_one(&self, request: &ScriptRequest, until: BootInstant) -> Result<Raw, NotRun> {
+        let ScriptRequest { script, call, phase, .. } = request;
+        self.link.run_now(script, |text| evaluation_of(script, call, text), (*phase, until)).await
+    }
+
+    /// Tells everybody in a batch its answer. Those to whom it has none are asked for by themselves, if they are still wanted: a server
+    /// that refuses a batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
+    fn settle(self: &Arc<Self>, batch: Vec<QueuedRequest>, outcome: Result<Raw, NotRun>) {
+        let several = batch.len() > 1;
+        match outcome {
+            Ok(raw) if several => match parts(raw.value, batch.len()) {
+                Some(parts) => {
+                    for (queued, part) in batch.into_iter().zip(parts) {
+                        match part {
+                            Value::BulkString(text) if text.is_empty() => self.ask_again(queued, None),
+                            value => queued.tell(Ok(Raw { value, generation: raw.generation })),
+                        }
                     }
-                } else {
-                    // Nobody's answer, by which each finds out that the connection cannot be trusted.
-                    batch.into_iter().for_each(|queued| queued.answer(Value::Nil, generation, self.link.server()));
+                }
+                // Nobody's answer, by which each finds out that the connection cannot be trusted.
+                None => batch.into_iter().for_each(|queued| {
+                    queued.tell(Ok(Raw { value: Value::Nil, generation: raw.generation }));
+                }),
+            },
+            Err(NotRun { failed, script_unknown })
+                if script_unknown || (several && failed.fate == RequestFate::Refused) =>
+            {
+                batch.into_iter().for_each(|queued| self.ask_again(queued, Some(&failed)));
+            }
+            Err(NotRun { failed, .. }) if several => batch.into_iter().for_each(|queued| queued.fail(&failed)),
+            outcome => {
+                // That of a single request.
+                if let Some(queued) = batch.into_iter().next() {
+                    queued.tell(outcome.map_err(|not_run| not_run.failed));
                 }
             }
-            Err(NotRun { script_unknown: true, failed }) => {
-                let waiting = self.waiting();
-                let (wanted, over): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| queued.request.is_wanted());
-                over.into_iter().for_each(|queued| queued.fail(&failed));
-                if !wanted.is_empty() {
-                    self.begin(&waiting, wanted);
-                }
-            }
-            Err(NotRun { failed, .. }) => batch.into_iter().for_each(|queued| queued.fail(&failed)),
         }
     }
 
-    /// Has a request carried out by itself; once more if the server did not know its script and it is still wanted.
-    async fn alone(&self, request: &ScriptRequest, until: BootInstant) -> Result<Raw, Failed> {
-        let ScriptRequest { script, call, phase, .. } = request;
-        let run = || self.link.run_now(script, |text| evaluation_of(script, call, text), (*phase, until));
-        match run().await {
-            Err(NotRun { script_unknown: true, .. }) if request.is_wanted() => run().await.map_err(|not| not.failed),
-            outcome => outcome.map_err(|not| not.failed),
+    /// Sends a request by itself, unless its round has ended: then it has failed, like this if a reason is known.
+    fn ask_again(self: &Arc<Self>, queued: QueuedRequest, failed: Option<&Failed>) {
+        let waiting = self.waiting();
+        if queued.request.is_wanted() {
+            return self.begin(&waiting, vec![queued]);
+        }
+        drop(waiting);
+        match failed {
+            Some(failed) => queued.fail(failed),
+            None => {
+                let error = Error::indeterminate(queued.request.phase, "the round has ended").with_backend(NAME);
+                queued.tell(Err(Failed { fate: RequestFate::Unknown, error, wrong_type: false }));
+            }
         }
     }
 
@@ -181,38 +224,148 @@ impl SendQueue {
     }
 }
 
-impl Waiting {
-    /// Takes the next batch: the first request, and those behind it that can go with it.
-    fn take(&mut self) -> Option<Vec<QueuedRequest>> {
-        let first = self.requests.pop_front()?;
-        let (mut bytes, mut batch) = (first.request.call.len(), vec![first]);
-        while batch[0].request.letter.is_some()
-            && batch.len() < MOST
-            && let Some(next) = self.requests.front()
-            && next.request.letter.is_some()
-            && bytes + next.request.call.len() <= MOST_BYTES
-        {
-            bytes += next.request.call.len();
-            batch.extend(self.requests.pop_front());
+/// The task that sends what waits.
+struct Sender {
+    queue: Arc<SendQueue>,
+    is_done: bool,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        // Whoever is ready to run has its turn before.
+        yield_now().await;
+        let mut waiting = self.queue.waiting();
+        while let Some(batch) = waiting.take(SystemClock.now(), self.queue.link.server()) {
+            self.queue.begin(&waiting, batch);
         }
-        Some(batch)
+        waiting.is_seen_to = false;
+        drop(waiting);
+        self.is_done = true;
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // By a panic, or with the runtime. Who waited is told by this.
+            let mut waiting = self.queue.waiting();
+            waiting.is_seen_to = false;
+            let left = std::mem::take(&mut waiting.requests);
+            drop(waiting);
+            drop(left);
+        }
+    }
+}
+
+impl Waiting {
+    /// Takes the next batch: the first request, and those behind it that can go with it. Whoever has no time left is not sent.
+    fn take(&mut self, now: BootInstant, server: &str) -> Option<Vec<QueuedRequest>> {
+        let (mut bytes, mut weight, mut batch) = (0, 0, Vec::new());
+        while let Some(next) = self.requests.front() {
+            let (letter, more) = (next.request.letter, next.request.call.len());
+            let heavier = if letter == Some('r') { 2 } else { 1 };
+            let first: Option<&QueuedRequest> = batch.first();
+            let fits = first.is_none_or(|first| {
+                letter.is_some()
+                    && first.request.letter.is_some()
+                    && weight + heavier <= MOST
+                    && bytes + more <= MOST_BYTES
+            });
+            if !fits {
+                break;
+            }
+            // It is there: it was looked at.
+            let Some(queued) = self.requests.pop_front() else { break };
+            if now >= queued.until {
+                let late = Failed::no_turn(NO_TIME, queued.request.phase, server);
+                queued.tell(Err(late));
+                continue;
+            }
+            (bytes, weight) = (bytes + more, weight + heavier);
+            batch.push(queued);
+        }
+        Some(batch).filter(|batch| !batch.is_empty())
     }
 }
 
 impl QueuedRequest {
-    /// Tells its part of a batch's answer.
-    fn answer(self, value: Value, generation: u64, server: &str) {
-        let outcome = match value {
-            Value::BulkString(text) if text.first() == Some(&ERROR) => {
-                Err(Failed::told(&text[1..], self.request.phase, server))
-            }
-            value => Ok(Raw { value, generation }),
-        };
+    fn of(request: &Arc<ScriptRequest>, until: BootInstant) -> (Self, Answer) {
+        let (told, answer) = oneshot::channel();
+        (Self { request: request.clone(), until, told }, answer)
+    }
+
+    fn tell(self, outcome: Result<Raw, Failed>) {
+        // Whoever does not wait for it any more has it counted as unanswered.
         let _ = self.told.send(outcome);
     }
 
-    /// Tells why the batch failed.
+    /// Tells why its batch failed.
     fn fail(self, failed: &Failed) {
-        let _ = self.told.send(Err(failed.again(self.request.phase)));
+        let failed = failed.again(self.request.phase);
+        self.tell(Err(failed));
+    }
+}
+
+/// The parts of a batch's reply; `None` unless there are so many.
+fn parts(value: Value, requests: usize) -> Option<Vec<Value>> {
+    value.into_sequence().ok().filter(|parts| parts.len() == requests)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::client::call::Call;
+
+    fn request(letter: Option<char>, bytes: usize) -> Arc<ScriptRequest> {
+        let request = ScriptRequest::new(&scripts::INSPECT, Call::of(["x".repeat(bytes)]), Phase::Acquire);
+        Arc::new(match letter {
+            Some(letter) => request.with_others(letter),
+            None => request,
+        })
+    }
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_secs(seconds))
+    }
+
+    /// The letters of the batches that these requests make.
+    fn batches(requests: impl IntoIterator<Item = Arc<ScriptRequest>>) -> Vec<String> {
+        let mut waiting = Waiting::default();
+        waiting.requests.extend(requests.into_iter().map(|request| QueuedRequest::of(&request, at(2)).0));
+        let letters =
+            |batch: Vec<QueuedRequest>| batch.iter().map(|queued| queued.request.letter.unwrap_or('-')).collect();
+        std::iter::from_fn(|| waiting.take(at(1), "a server").map(letters)).collect()
+    }
+
+    #[test]
+    fn requests_go_in_their_order_and_those_without_a_letter_by_themselves() {
+        let letters = [Some('a'), Some('r'), None, None, Some('r'), Some('a'), Some('a'), None];
+        assert_eq!(batches(letters.map(|letter| request(letter, 9))), ["ar", "-", "-", "raa", "-"]);
+    }
+
+    #[test]
+    fn a_batch_has_so_many_requests_and_bytes_at_most() {
+        let many = batches((0..MOST * 2 + 1).map(|_| request(Some('a'), 9)));
+        assert_eq!(many.iter().map(String::len).collect::<Vec<_>>(), [MOST, MOST, 1]);
+        let releases = batches((0..MOST).map(|_| request(Some('r'), 9)));
+        assert_eq!(releases.iter().map(String::len).collect::<Vec<_>>(), [MOST / 2, MOST / 2]);
+        let large = [MOST_BYTES + 1, MOST_BYTES - 9, 9, 1].map(|bytes| request(Some('r'), bytes));
+        assert_eq!(batches(large), ["r", "rr", "r"]);
+    }
+
+    #[test]
+    fn whoever_has_no_time_left_is_not_sent_and_told_so() {
+        let mut waiting = Waiting::default();
+        let [(late, mut told), (early, mut other)] =
+            [1, 3].map(|until| QueuedRequest::of(&request(Some('a'), 9), at(until)));
+        waiting.requests.extend([late, early]);
+        assert_eq!(waiting.take(at(1), "a server").map(|batch| batch.len()), Some(1));
+        let failed = told.try_recv().unwrap().unwrap_err();
+        assert!(failed.error.is_definite() && failed.fate == RequestFate::Refused, "{failed:?}");
+        assert!(waiting.take(at(1), "a server").is_none());
+        // The batch was dropped here.
+        assert!(other.try_recv().is_err());
     }
 }

@@ -3,7 +3,7 @@
 use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::servers::{ALL, Servers, eventually, key, long, ms};
+use crate::servers::{ALL, GIVE, Servers, eventually, key, long, ms};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_is_enough_to_go_on() {
@@ -76,4 +76,34 @@ async fn a_server_that_missed_it_does_not_keep_it_under_the_former_id() {
     assert!(adopted.is_held());
     adopted.release().await.unwrap();
     servers.have_nothing_left(ALL).await;
+}
+
+/// They know the undo, but not the adoption, when both come.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adoption_that_was_undone_is_not_sent_again_to_servers_that_did_not_know_its_script() {
+    let Some(servers) = Servers::start().await else { return };
+    let (web, worker) = (servers.client().await, servers.client().await);
+    let detached =
+        async || servers.hold_everywhere(&web.mutex("adoption").with_lease(long())).await.detach().await.unwrap();
+    // From here on the worker's servers know all of its scripts.
+    worker.adopt(&detached().await).await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+    servers.hold_everywhere(&worker.mutex("other")).await.release().await.unwrap();
+    let detached = detached().await;
+    let before = servers.held(3, "adoption").await.unwrap();
+    for i in [0, 1, 2] {
+        servers.run(i, &["DEL", &key("adoption")]).await;
+    }
+    for i in [3, 4] {
+        servers.run(i, &["SCRIPT", "FLUSH"]).await;
+        servers.run(i, &["SCRIPT", "LOAD", GIVE]).await;
+    }
+    servers.stop(&[3, 4]);
+    assert!(worker.adopt(&detached).await.is_err());
+    servers.cont(&[3, 4]);
+    for _ in 0..2 {
+        // Behind all that was asked of these servers before.
+        servers.hold_everywhere(&worker.mutex("other")).await.release().await.unwrap();
+    }
+    assert_eq!(servers.held(3, "adoption").await.as_ref(), Some(&before));
 }

@@ -2,10 +2,10 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lock_redis::{ErrorKind, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
+use lock_redis::{ErrorKind, LockName, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::servers::{ALL, BATCH, GIVE, PROMPTLY, Servers, TAKE, eventually, hasty, key, long, ms};
+use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, eventually, hasty, key, long, ms};
 
 /// As many locks as are asked for at the same moment.
 const CROWD: usize = 60;
@@ -104,28 +104,49 @@ async fn a_batch_that_servers_do_not_know_is_told_again_and_keeps_nothing() {
     servers.have_nothing_left(ALL).await;
 }
 
-/// Some servers know the undo, but not the batch, when both come.
+/// Some servers do not know the batch, but the undo of one that was in it, when both come.
 #[tokio::test]
-async fn a_batch_that_is_over_is_not_sent_again() {
+async fn one_of_a_batch_that_is_undone_is_not_sent_again() {
     let Some(servers) = Servers::start().await else { return };
     let locks = servers.client().await;
     let mutexes = mutexes(&locks);
     servers.hold_everywhere(&mutexes[0]).await.release().await.unwrap();
     release_all(all(&mutexes).await).await;
-    for (server, number) in [0, 1, 2].into_iter().flat_map(|server| (0..CROWD).map(move |number| (server, number))) {
-        servers.run(server, &["SET", &key(&name(number)), "foreign", "PX", "60000"]).await;
+    for server in [0, 1, 2] {
+        servers.run(server, &["SET", &key(&name(7)), "foreign", "PX", "60000"]).await;
     }
     for server in [3, 4] {
         servers.run(server, &["SCRIPT", "FLUSH"]).await;
         servers.run(server, &["SCRIPT", "LOAD", GIVE]).await;
     }
     servers.stop(&[3, 4]);
-    assert!(try_each(&mutexes).await.into_iter().all(|outcome| outcome.unwrap().is_none()));
-    for server in [3, 4] {
-        servers.cont(&[server]);
-        servers.run(server, &["SCRIPT", "LOAD", BATCH]).await;
-    }
+    let mut held: Vec<_> = try_each(&mutexes).await.into_iter().map(Result::unwrap).collect();
+    servers.cont(&[3, 4]);
+    assert!(held.remove(7).is_none());
+    // Behind all that was asked of these servers before.
+    release_all(held.into_iter().map(|guard| guard.expect("nobody else holds it")).collect()).await;
     servers.have_nothing_left(&[3, 4]).await;
+}
+
+/// A server refuses a batch as a whole, because of one key in it.
+#[tokio::test]
+async fn one_without_the_right_to_its_key_is_denied_alone() {
+    let Some(servers) = Servers::start().await else { return };
+    for server in ALL {
+        servers.run(*server, &["ACL", "SETUSER", "default", "resetkeys", "~lock:*"]).await;
+    }
+    let locks = servers.client().await;
+    let mut mutexes = mutexes(&locks);
+    mutexes[7] = locks.mutex(LockName::from_key("elsewhere").unwrap()).with_lease(long());
+    for _ in 0..3 {
+        for (number, outcome) in try_each(&mutexes).await.into_iter().enumerate() {
+            match (number, outcome) {
+                (7, outcome) => assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Denied),
+                (_, outcome) => outcome.unwrap().expect("it is free").release().await.unwrap(),
+            }
+        }
+    }
+    servers.have_nothing_left(ALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,14 +181,15 @@ async fn a_server_that_loses_batches_costs_no_lock_and_keeps_nothing() {
     let urls = links.iter().map(|link| format!("redis://{}", link.address()));
     let config = QuorumConfig::new(urls).with_young_servers(true).with_client(hasty());
     let mutexes = mutexes(&QuorumLocks::connect_with(config).await.unwrap());
-    eventually("all three hold the lock", PROMPTLY, async || {
-        let held = mutexes[0].lock().await.unwrap();
-        let on_all = servers.holding(&[0, 1, 2], &name(0), held.grant_id()).await.len() == 3;
-        held.release().await.unwrap();
-        on_all.then_some(())
-    })
-    .await;
     for (server, direction) in [(0, Direction::ToClient), (1, Direction::ToServer), (2, Direction::ToClient)] {
+        // From here on all three are reached.
+        eventually("all three hold the lock", PROMPTLY, async || {
+            let held = mutexes[0].lock().await.unwrap();
+            let on_all = servers.holding(&[0, 1, 2], &name(0), held.grant_id()).await.len() == 3;
+            held.release().await.unwrap();
+            on_all.then_some(())
+        })
+        .await;
         let cut = links[server].inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
         let held = all(&mutexes).await;
         cut.heal().unwrap();

@@ -153,6 +153,8 @@ async fn serve(cx: &Cx, waiters: usize, cancelled: &[usize]) -> Result<Vec<usize
 pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> Verdict {
     const WAITERS: usize = 50;
     const TURNS: usize = 10;
+    /// The time in which waiters are looked at that nobody wakes.
+    const LOOK_ON: Duration = Duration::from_secs(1);
     let a = cx.contender().await?;
     let held = a.lock().await?;
     let polls = Arc::new(AtomicUsize::new(0));
@@ -172,6 +174,10 @@ pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> 
         cx.queued(&a, number).await?;
     }
     let seen = || polls.load(Ordering::Relaxed);
+    // Waiters may look of their own accord, too: as often as where nothing is released.
+    let (before, began) = (seen(), Instant::now());
+    pass(LOOK_ON).await;
+    let (idle, quiet) = (seen() - before, began.elapsed());
     let (before, began) = (seen(), Instant::now());
     let mut held = held;
     for _ in 0..TURNS {
@@ -179,10 +185,8 @@ pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> 
         held = soon("the next waiter is served", promptly(), turns.recv()).await?.or_fail("the waiters are gone")?;
     }
     let (woken, took) = (seen() - before, began.elapsed());
-    // Waiters may look of their own accord too: as often as in as long a time in which nothing is released.
-    let before = seen();
-    pass(took).await;
-    let idle = seen() - before;
+    let idle = u128::try_from(idle)? * took.as_micros() / quiet.as_micros().max(1);
+    let idle = usize::try_from(idle)?;
     waiters.iter().for_each(tokio::task::JoinHandle::abort);
     // A herd wakes every waiter at every turn.
     let herd = (WAITERS - TURNS) * TURNS;

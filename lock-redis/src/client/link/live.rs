@@ -12,8 +12,8 @@ use crate::client::dial::Commands;
 use crate::client::loading::Loading;
 use crate::client::pulse::Pulse;
 
-const CROWDED: &str = "too many requests of this client wait for their turn";
-pub(in crate::client) const NO_TIME: &str = "no time was left to send the request";
+pub(crate) const CROWDED: &str = "too many requests of this client wait for their turn";
+pub(crate) const NO_TIME: &str = "no time was left to send the request";
 
 /// The turn of a request on a connection.
 #[derive(Debug)]

@@ -26,7 +26,8 @@ use crate::client::pulse::Pulse;
 use crate::error;
 use batches::Batches;
 use live::LiveState;
-pub(in crate::client) use live::{Live, NO_TIME, SendTurn};
+pub(crate) use live::{CROWDED, NO_TIME};
+pub(in crate::client) use live::{Live, SendTurn};
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.

@@ -62,7 +62,7 @@ impl Failed {
     }
 
     /// Nothing was sent: the turn of the request did not come in time, because of this.
-    pub(in crate::client) fn no_turn(why: &'static str, phase: Phase, server: &str) -> Self {
+    pub(crate) fn no_turn(why: &'static str, phase: Phase, server: &str) -> Self {
         let error = Error::unavailable(phase, why);
         Self::unsent(error.with_backend(crate::guarantees::NAME).with_server(server))
     }
@@ -72,22 +72,16 @@ impl Failed {
         Self { fate, error: error::of_request(error, phase, server), wrong_type }
     }
 
-    /// The refusal of one of many requests, as the reply to all of them tells it.
-    pub(crate) fn told(text: &[u8], phase: Phase, server: &str) -> Self {
-        // It is one line of the protocol.
-        let text: Vec<_> = text.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }).collect();
-        let line = [b"-", &*text, b"\r\n"].concat();
-        let told = redis::parse_redis_value(&line).and_then(Value::extract_error);
-        let error = told.err().unwrap_or_else(|| std::io::Error::other("an error without a text").into());
-        Self::of(error, phase, server)
-    }
-
     /// A copy for another request that shares its fate.
     pub(crate) fn again(&self, phase: Phase) -> Self {
         let error =
             Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::guarantees::NAME);
         let error = match self.error.server() {
             Some(server) => error.with_server(server),
+            None => error,
+        };
+        let error = match std::error::Error::source(&self.error) {
+            Some(cause) => error.with_source(cause.to_string()),
             None => error,
         };
         Self { fate: self.fate, error, wrong_type: self.wrong_type }
@@ -134,7 +128,7 @@ impl Link {
         let knows = live.loading.knows(script);
         let text = if knows { Text::Never } else { Text::Once };
         let outcome = self.send(&mut live, &command(text), false, until).await;
-        let script_unknown = outcome.as_ref().is_err_and(error::is_no_script);
+        let script_unknown = knows && outcome.as_ref().is_err_and(error::is_no_script);
         if script_unknown || (!knows && outcome.is_ok()) {
             live.loading.set_known(script, !script_unknown);
         }

@@ -4,7 +4,7 @@ end
 --
 -- KEYS two for each acquisition, three for each release
 -- ARGV[1] a letter for each of them: a, or r  [2 ...] six arguments for each acquisition, seven for each release
--- Reply {text, ...}: the reply of each, or ! and the error
+-- Reply {text, ...}: the reply of each, or nothing if it failed: then it is to be asked for by itself, which tells why
 local answers, keys, args, key, arg = {}, {}, {}, 0, 1
 for letter in string.gmatch(ARGV[1] or '', '.') do
   local run, more_keys, more_args = acquire, 2, 6
@@ -13,7 +13,6 @@ for letter in string.gmatch(ARGV[1] or '', '.') do
   for i = 1, more_args do args[i] = ARGV[arg + i] end
   key, arg = key + more_keys, arg + more_args
   local done, answer = pcall(run, keys, args)
-  if not done then answer = '!' .. (type(answer) == 'table' and answer.err or 'ERR Error running script: ' .. tostring(answer)) end
-  answers[#answers + 1] = answer
+  answers[#answers + 1] = done and answer or ''
 end
 return answers
