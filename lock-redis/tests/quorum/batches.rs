@@ -123,8 +123,11 @@ async fn one_of_a_batch_that_is_undone_is_not_sent_again() {
     let mut held: Vec<_> = try_each(&mutexes).await.into_iter().map(Result::unwrap).collect();
     servers.cont(&[3, 4]);
     assert!(held.remove(7).is_none());
-    // Behind all that was asked of these servers before.
     release_all(held.into_iter().map(|guard| guard.expect("nobody else holds it")).collect()).await;
+    for _ in 0..3 {
+        // Behind all that was asked of these servers before.
+        servers.hold_everywhere(&locks.mutex("other")).await.release().await.unwrap();
+    }
     servers.have_nothing_left(&[3, 4]).await;
 }
 
@@ -192,10 +195,12 @@ async fn a_server_that_loses_batches_costs_no_lock_and_keeps_nothing() {
         .await;
         let cut = links[server].inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
         let held = all(&mutexes).await;
+        cut.applied(PROMPTLY).await.unwrap();
         cut.heal().unwrap();
         let cut = links[server].inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
         release_all(held).await;
-        drop(cut);
+        cut.applied(PROMPTLY).await.unwrap();
+        cut.heal().unwrap();
         eventually("nothing is left", ms(8000), async || {
             for server in [0, 1, 2] {
                 (servers.run(server, &["DBSIZE"]).await.as_int() == Some(0)).then_some(())?;
