@@ -36,7 +36,7 @@ const MOST_WAITING: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct SendQueue {
     link: Arc<Link>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingRequests>,
     /// The number of requests that wait here, or for their replies.
     in_flight: AtomicUsize,
     /// The client's: a caller may be polled when it likes, or never again.
@@ -44,7 +44,7 @@ pub(super) struct SendQueue {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingRequests {
     requests: VecDeque<QueuedRequest>,
     /// Whether a task is about to send them.
     is_seen_to: bool,
@@ -58,12 +58,12 @@ struct QueuedRequest {
 }
 
 /// The answer that a request waits for.
-type Answer = oneshot::Receiver<Result<Raw, Failed>>;
+type QueuedAnswer = oneshot::Receiver<Result<Raw, Failed>>;
 
 /// A request on its way, until this is dropped.
-struct InFlight<'a>(&'a AtomicUsize);
+struct RequestInFlight<'a>(&'a AtomicUsize);
 
-impl Drop for InFlight<'_> {
+impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl SendQueue {
             return Err(Failed { fate: RequestFate::Refused, error: down, wrong_type: false });
         }
         let has_company = self.in_flight.fetch_add(1, Ordering::Relaxed) > 0;
-        let _counted = InFlight(&self.in_flight);
+        let _counted = RequestInFlight(&self.in_flight);
         let answer = match self.join(request, until, has_company)? {
             Some(answer) => answer,
             None => match self.send_one(request, until).await {
@@ -103,7 +103,7 @@ impl SendQueue {
         request: &Arc<ScriptRequest>,
         until: BootInstant,
         has_company: bool,
-    ) -> Result<Option<Answer>, Failed> {
+    ) -> Result<Option<QueuedAnswer>, Failed> {
         let mut waiting = self.waiting();
         if !has_company && waiting.requests.is_empty() {
             return Ok(None);
@@ -114,14 +114,14 @@ impl SendQueue {
         let (queued, answer) = QueuedRequest::of(request, until);
         waiting.requests.push_back(queued);
         if !std::mem::replace(&mut waiting.is_seen_to, true) {
-            let sender = Sender { queue: self.clone(), is_done: false };
+            let sender = QueueSender { queue: self.clone(), is_done: false };
             self.runtime.spawn(sender.run());
         }
         Ok(Some(answer))
     }
 
     /// Has a request sent again by itself, to a server that did not know its script; `None` if its round has ended.
-    fn again(self: &Arc<Self>, request: &Arc<ScriptRequest>, until: BootInstant) -> Option<Answer> {
+    fn again(self: &Arc<Self>, request: &Arc<ScriptRequest>, until: BootInstant) -> Option<QueuedAnswer> {
         // What ends the round does so before it comes here with what undoes it.
         let waiting = self.waiting();
         let (queued, answer) = QueuedRequest::of(request, until);
@@ -132,7 +132,7 @@ impl SendQueue {
     }
 
     /// Sends a batch, and has its answers waited for in the background. The queue is locked: nothing comes between.
-    fn begin(self: &Arc<Self>, _order: &MutexGuard<'_, Waiting>, batch: Vec<QueuedRequest>) {
+    fn begin(self: &Arc<Self>, _order: &MutexGuard<'_, WaitingRequests>, batch: Vec<QueuedRequest>) {
         let queue = self.clone();
         let mut sending = Box::pin(unconstrained(async move {
             let outcome = queue.send(&batch).await;
@@ -218,19 +218,19 @@ impl SendQueue {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingRequests> {
         // Every critical section leaves it valid after each statement.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The task that sends what waits.
-struct Sender {
+struct QueueSender {
     queue: Arc<SendQueue>,
     is_done: bool,
 }
 
-impl Sender {
+impl QueueSender {
     async fn run(mut self) {
         // Whoever is ready to run has its turn before.
         yield_now().await;
@@ -244,7 +244,7 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         if !self.is_done {
             // By a panic, or with the runtime. Who waited is told by this.
@@ -257,7 +257,7 @@ impl Drop for Sender {
     }
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Takes the next batch: the first request, and those behind it that can go with it. Whoever has no time left is not sent.
     fn take(&mut self, now: BootInstant, server: &str) -> Option<Vec<QueuedRequest>> {
         let (mut bytes, mut weight, mut batch) = (0, 0, Vec::new());
@@ -289,7 +289,7 @@ impl Waiting {
 }
 
 impl QueuedRequest {
-    fn of(request: &Arc<ScriptRequest>, until: BootInstant) -> (Self, Answer) {
+    fn of(request: &Arc<ScriptRequest>, until: BootInstant) -> (Self, QueuedAnswer) {
         let (told, answer) = oneshot::channel();
         (Self { request: request.clone(), until, told }, answer)
     }
@@ -315,8 +315,15 @@ fn parts(value: Value, requests: usize) -> Option<Vec<Value>> {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::future::join_all;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::redis::RedisServer;
+
     use super::*;
+    use crate::address::Address;
     use crate::client::call::Call;
+    use crate::client::dial::{Dial, Opener};
+    use crate::url::Login;
 
     fn request(letter: Option<char>, bytes: usize) -> Arc<ScriptRequest> {
         let request = ScriptRequest::new(&scripts::INSPECT, Call::of(["x".repeat(bytes)]), Phase::Acquire);
@@ -332,7 +339,7 @@ mod tests {
 
     /// The letters of the batches that these requests make.
     fn batches(requests: impl IntoIterator<Item = Arc<ScriptRequest>>) -> Vec<String> {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         waiting.requests.extend(requests.into_iter().map(|request| QueuedRequest::of(&request, at(2)).0));
         let letters =
             |batch: Vec<QueuedRequest>| batch.iter().map(|queued| queued.request.letter.unwrap_or('-')).collect();
@@ -357,7 +364,7 @@ mod tests {
 
     #[test]
     fn whoever_has_no_time_left_is_not_sent_and_told_so() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         let [(late, mut told), (early, mut other)] =
             [1, 3].map(|until| QueuedRequest::of(&request(Some('a'), 9), at(until)));
         waiting.requests.extend([late, early]);
@@ -367,5 +374,39 @@ mod tests {
         assert!(waiting.take(at(1), "a server").is_none());
         // The batch was dropped here.
         assert!(other.try_recv().is_err());
+    }
+
+    /// A server that has forgotten its scripts is asked again, for what is not over.
+    #[tokio::test]
+    async fn what_is_over_is_not_asked_for_again() {
+        let Some(server) = installed(RedisServer::start_own().await) else { return };
+        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(10)).unwrap();
+        let dial = Dial::to(Arc::new(opener), Address::Tcp { host, port: port.parse().unwrap() });
+        let link = Link::begin(Arc::new(dial), Arc::default());
+        let until = SystemClock.now().plus(Duration::from_secs(10));
+        link.ready(until).await.unwrap();
+        let (queue, operator) = (SendQueue::over(link.clone()), server.client().unwrap());
+        let asked = |names: [&str; 3]| {
+            names.map(|name| {
+                let args = ["00112233445566778899aabbccddeeff", "1", "60000", "{}", "", "0"];
+                let call = Call::of([name, "waiters"]).with(args);
+                Arc::new(ScriptRequest::new(&scripts::ACQUIRE, call, Phase::Acquire).with_others('a'))
+            })
+        };
+        // The first one goes by itself, the others go together.
+        let known = asked(["a", "b", "c"]);
+        assert!(join_all(known.iter().map(|request| queue.run(request, until))).await.iter().all(Result::is_ok));
+        operator.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        server.stop().unwrap();
+        let requests = asked(["d", "e", "f"]);
+        let mut answers: Vec<_> = requests.iter().map(|request| Box::pin(queue.run(request, until))).collect();
+        assert!(answers.iter_mut().all(|answer| answer.now_or_never().is_none()));
+        requests[2].end();
+        server.cont().unwrap();
+        let answers = join_all(answers).await;
+        assert_eq!(answers.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false], "{answers:?}");
+        assert_eq!(operator.command(&["EXISTS", "d", "e", "f"]).await.unwrap().as_int(), Some(2));
+        link.close();
     }
 }

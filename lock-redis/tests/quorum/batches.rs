@@ -104,33 +104,6 @@ async fn a_batch_that_servers_do_not_know_is_told_again_and_keeps_nothing() {
     servers.have_nothing_left(ALL).await;
 }
 
-/// Some servers do not know the batch, but the undo of one that was in it, when both come.
-#[tokio::test]
-async fn one_of_a_batch_that_is_undone_is_not_sent_again() {
-    let Some(servers) = Servers::start().await else { return };
-    let locks = servers.client().await;
-    let mutexes = mutexes(&locks);
-    servers.hold_everywhere(&mutexes[0]).await.release().await.unwrap();
-    release_all(all(&mutexes).await).await;
-    for server in [0, 1, 2] {
-        servers.run(server, &["SET", &key(&name(7)), "foreign", "PX", "60000"]).await;
-    }
-    for server in [3, 4] {
-        servers.run(server, &["SCRIPT", "FLUSH"]).await;
-        servers.run(server, &["SCRIPT", "LOAD", GIVE]).await;
-    }
-    servers.stop(&[3, 4]);
-    let mut held: Vec<_> = try_each(&mutexes).await.into_iter().map(Result::unwrap).collect();
-    servers.cont(&[3, 4]);
-    assert!(held.remove(7).is_none());
-    release_all(held.into_iter().map(|guard| guard.expect("nobody else holds it")).collect()).await;
-    for _ in 0..3 {
-        // Behind all that was asked of these servers before.
-        servers.hold_everywhere(&locks.mutex("other")).await.release().await.unwrap();
-    }
-    servers.have_nothing_left(&[3, 4]).await;
-}
-
 /// A server refuses a batch as a whole, because of one key in it.
 #[tokio::test]
 async fn one_without_the_right_to_its_key_is_denied_alone() {

@@ -54,7 +54,12 @@ impl fmt::Display for Picture<'_> {
 }
 
 /// The length of a bar, one pixel at least.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a part of a small number")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a part of a small number"
+)]
 fn pixels(part: f64) -> usize {
     ((part * BARS as f64).round() as usize).max(1)
 }

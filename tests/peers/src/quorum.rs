@@ -12,8 +12,7 @@ use crate::ours;
 use crate::redis::rslock;
 
 pub(crate) async fn field() -> Outcome<Field> {
-    let servers =
-        [RedisServer::start_own().await?, RedisServer::start_own().await?, RedisServer::start_own().await?];
+    let servers = [RedisServer::start_own().await?, RedisServer::start_own().await?, RedisServer::start_own().await?];
     let urls = servers.each_ref().map(|server| server.url().to_owned());
     let config = QuorumConfig::new(urls.clone()).with_prefix("peers").with_young_servers(true);
     let locks = QuorumLocks::connect_with(config).await?;
