@@ -24,7 +24,7 @@ use crate::client::link::request::{Failed, NotRun, Raw, evaluation_of, evaluatio
 use crate::client::link::{CROWDED, Link, NO_TIME};
 use crate::error::RequestFate;
 
-/// The most acquisitions that go together, or half as many releases, each of which may pass over 64 clients that are gone: a run takes less
+/// The most acquisitions that go together, or a fourth as many releases, each of which may pass over 64 clients that are gone: a run takes less
 /// than 5 ms. And the bytes after which no further one joins them.
 const MOST: usize = 32;
 const MOST_BYTES: usize = 64 * 1024;
@@ -263,7 +263,7 @@ impl WaitingRequests {
         let (mut bytes, mut weight, mut batch) = (0, 0, Vec::new());
         while let Some(next) = self.requests.front() {
             let (letter, more) = (next.request.letter, next.request.call.len());
-            let heavier = if letter == Some('r') { 2 } else { 1 };
+            let heavier = if letter == Some('r') { 4 } else { 1 };
             let first: Option<&QueuedRequest> = batch.first();
             let fits = first.is_none_or(|first| {
                 letter.is_some()
@@ -357,7 +357,7 @@ mod tests {
         let many = batches((0..MOST * 2 + 1).map(|_| request(Some('a'), 9)));
         assert_eq!(many.iter().map(String::len).collect::<Vec<_>>(), [MOST, MOST, 1]);
         let releases = batches((0..MOST).map(|_| request(Some('r'), 9)));
-        assert_eq!(releases.iter().map(String::len).collect::<Vec<_>>(), [MOST / 2, MOST / 2]);
+        assert_eq!(releases.iter().map(String::len).collect::<Vec<_>>(), [MOST / 4; 4]);
         let large = [MOST_BYTES + 1, MOST_BYTES - 9, 9, 1].map(|bytes| request(Some('r'), bytes));
         assert_eq!(batches(large), ["r", "rr", "r"]);
     }

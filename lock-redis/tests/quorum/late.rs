@@ -1,5 +1,7 @@
 //! Late requests: undos and copies of earlier rounds (C-M23).
 
+use lock_redis::Mutex;
+
 use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, about_time, eventually, key, long, ms};
 
 const NONCE: &str = "00112233445566778899aabbccddeeff";
@@ -71,15 +73,20 @@ async fn an_undo_frees_only_rounds_before_it_and_a_late_copy_makes_nothing_older
     servers.have_nothing_left(&[0]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_undo_is_overtaken_where_the_scripts_are_new() {
-    let Some(servers) = Servers::start().await else { return };
-    let locks = servers.client().await;
-    let mutex = locks.mutex("late").with_lease(long());
+/// A lock that somebody else has on the first three servers; all five know the client.
+async fn refused_by_three(servers: &Servers) -> Mutex {
+    let mutex = servers.client().await.mutex("late").with_lease(long());
     servers.hold_everywhere(&mutex).await.release().await.unwrap();
     for i in [0, 1, 2] {
         servers.run(i, &["SET", &key("late"), "foreign", "PX", "60000"]).await;
     }
+    mutex
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_undo_is_overtaken_where_the_scripts_are_new() {
+    let Some(servers) = Servers::start().await else { return };
+    let mutex = refused_by_three(&servers).await;
     for _ in 0..20 {
         for i in [3, 4] {
             servers.run(i, &["SCRIPT", "FLUSH"]).await;
@@ -95,12 +102,7 @@ async fn no_undo_is_overtaken_where_the_scripts_are_new() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_over_is_not_sent_again_to_servers_that_did_not_know_its_script() {
     let Some(servers) = Servers::start().await else { return };
-    let locks = servers.client().await;
-    let mutex = locks.mutex("late").with_lease(long());
-    servers.hold_everywhere(&mutex).await.release().await.unwrap();
-    for i in [0, 1, 2] {
-        servers.run(i, &["SET", &key("late"), "foreign", "PX", "60000"]).await;
-    }
+    let mutex = refused_by_three(&servers).await;
     for _ in 0..5 {
         for i in [3, 4] {
             servers.run(i, &["SCRIPT", "FLUSH"]).await;

@@ -14,6 +14,9 @@ mod bounds;
 mod input;
 mod late;
 mod outage;
+/// Shared with the tests of the scripts.
+#[path = "../shared/quorum_scripts.rs"]
+mod quorum_scripts;
 mod race;
 mod renewal;
 mod restart;

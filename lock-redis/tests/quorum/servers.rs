@@ -180,17 +180,7 @@ pub(crate) fn key(name: &str) -> String {
     format!("lock:mutex:{{{name}}}")
 }
 
-/// One server's parts of taking a lock and of releasing it.
-pub(crate) const TAKE: &str = include_str!("../../src/store/scripts/quorum/acquire.lua");
-pub(crate) const GIVE: &str = include_str!("../../src/store/scripts/quorum/release.lua");
-pub(crate) const BATCH: &str = concat!(
-    include_str!("../../src/store/scripts/mutex/batch_begin.lua"),
-    include_str!("../../src/store/scripts/quorum/acquire.lua"),
-    include_str!("../../src/store/scripts/quorum/acquire_in_batch.lua"),
-    include_str!("../../src/store/scripts/mutex/batch_begin.lua"),
-    include_str!("../../src/store/scripts/quorum/release.lua"),
-    include_str!("../../src/store/scripts/quorum/batch_end.lua"),
-);
+pub(crate) use crate::quorum_scripts::{BATCH, GIVE, TAKE};
 
 /// Options with an operation timeout of 500 ms and a patience of 3 s.
 pub(crate) fn hasty() -> ClientOptions {

@@ -12,6 +12,9 @@ mod leave;
 mod lock;
 mod misfits;
 mod quorum;
+/// Shared with the tests of a quorum.
+#[path = "../shared/quorum_scripts.rs"]
+mod quorum_scripts;
 mod random_state;
 mod record;
 mod several;
