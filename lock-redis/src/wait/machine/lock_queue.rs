@@ -11,8 +11,8 @@ use super::agenda::{Agenda, AgendaEntry};
 use super::{DueHeartbeat, HeartbeatReply, KnownHolder, Lock, Pause};
 
 /// The time between two heartbeats of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
-/// costs at most this and two round trips: well within a second, also at 50 ms each. Sooner when the holder's lease ends sooner,
-/// but at most twice a second.
+/// costs at most this and two round trips: well within a second, also at 50 ms each. Sooner when the holder's lease ends sooner:
+/// within [`SHORTEST_PERIOD`] for one heartbeat in two only, so that a lease that is short and renewed is not asked for all the time.
 const PERIOD: Duration = Duration::from_millis(750);
 pub(crate) const SHORTEST_PERIOD: Duration = Duration::from_millis(500);
 /// [`PERIOD`] with its jitter, and until its [`ROUND`].
@@ -21,6 +21,8 @@ pub(super) const LONGEST_PERIOD: Duration = Duration::from_millis(830);
 const ROUND: Duration = Duration::from_millis(40);
 /// [`PERIOD`] for a key that is shared with other libraries, whose releases tell nobody and whose waiters ask as often.
 pub(super) const SHARED_PERIOD: Duration = Duration::from_millis(200);
+/// The pause between the end of a holder's lease and the heartbeat that finds it over.
+const BEHIND_END: Duration = Duration::from_millis(2);
 /// The pause before the next ones are asked for when a heartbeat has found lost news.
 pub(crate) const SOON: Duration = Duration::from_millis(5);
 /// The pause before a heartbeat that failed is tried again.
@@ -44,6 +46,10 @@ pub(super) struct LockQueue<L> {
     pub(super) again_at: BootInstant,
     /// The number of answers in a row that had no news.
     quiet: u8,
+    /// Whether the next heartbeat comes at the end of a lease, sooner than [`SHORTEST_PERIOD`] after the one before.
+    hurries: bool,
+    /// Whether the last one did.
+    hurried: bool,
     /// The holder of the lock, as far as the last short heartbeat has told.
     pub(super) holder: Option<KnownHolder>,
     pub(super) answered_at: BootInstant,
@@ -62,6 +68,8 @@ impl<L: Lock> LockQueue<L> {
             heartbeat: 0,
             again_at: BootInstant::FAR_FUTURE,
             quiet: 0,
+            hurries: false,
+            hurried: false,
             holder: None,
             answered_at: now,
             refused: None,
@@ -103,7 +111,8 @@ impl<L: Lock> LockQueue<L> {
     /// Asks no later than the holder's lease asks for. Says whether the heartbeat task does not know of this queue yet.
     pub(super) fn ask_within(&mut self, agenda: &mut Agenda<L>, now: BootInstant, pause: Pause) -> bool {
         let is_new = !self.asking && self.entry.at() == BootInstant::FAR_FUTURE;
-        self.ask_by(agenda, now.plus(interval(now, self.lock.is_shared(), pause)));
+        let pause = self.interval(now, pause);
+        self.ask_by(agenda, now.plus(pause));
         is_new
     }
 
@@ -148,24 +157,38 @@ impl<L: Lock> LockQueue<L> {
             // Now and then the long way is asked: it also looks after what is shared by all waiters.
             _ => u8::from(sound),
         };
-        let pause = interval(now, self.lock.is_shared(), reply.pause);
+        self.hurried = std::mem::take(&mut self.hurries);
+        let pause = self.interval(now, reply.pause);
         let pause = if lost && self.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
         let at = now.plus(pause);
-        let at = if sound && !self.lock.is_shared() { next_round(at) } else { at };
+        let at = if sound && !self.hurries && !self.lock.is_shared() { next_round(at) } else { at };
         agenda.put_off(&mut self.entry, at.min(self.again_at));
         self.holder = reply.holder;
     }
+
+    /// Until the next heartbeat, as [`interval`] has it; or until the holder's lease ends, if that is sooner and the last one did not
+    /// hurry.
+    fn interval(&mut self, now: BootInstant, pause: Pause) -> Duration {
+        let regular = interval(now, self.lock.is_shared(), pause);
+        match pause {
+            Pause::Until(end) if !self.hurried && !self.lock.is_shared() && end + BEHIND_END < regular => {
+                self.hurries = true;
+                end + BEHIND_END
+            }
+            _ => regular,
+        }
+    }
 }
 
-/// Until the next heartbeat: at the end of the holder's lease, or after [`PERIOD`] or [`SHARED_PERIOD`], give or take a tenth;
-/// or when a shared key has been left free for long enough.
+/// Until the next heartbeat: at the end of the holder's lease, not within [`SHORTEST_PERIOD`]; or after [`PERIOD`] or
+/// [`SHARED_PERIOD`], give or take a tenth; or when a shared key has been left free for long enough.
 pub(super) fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
     if let Pause::Free(left) = pause {
         return left.min(SHARED_PERIOD) + Duration::from_millis(1);
     }
     let jitter = now.since_origin().subsec_nanos() % 100;
     let regular = if shared { SHARED_PERIOD } else { PERIOD } * (950 + jitter) / 1000;
-    let end = if let Pause::Until(end) = pause { end + Duration::from_millis(2) } else { regular };
+    let end = if let Pause::Until(end) = pause { end + BEHIND_END } else { regular };
     end.clamp(SHORTEST_PERIOD.min(regular), regular)
 }
 

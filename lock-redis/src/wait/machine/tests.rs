@@ -188,6 +188,28 @@ fn a_holder_is_named_while_its_lease_lasts_beyond_the_next_heartbeat() {
 }
 
 #[test]
+fn a_heartbeat_comes_at_the_end_of_a_lease_and_the_next_one_does_not_hurry() {
+    let mut machine = queued(&[1], at(1000));
+    let ends = |machine: &mut Waiters<OneLock, u8>, now, in_ms| {
+        let due = machine.due(at(now), 1).0.pop().expect("a heartbeat is due");
+        let pause = Pause::Until(Duration::from_millis(in_ms));
+        let _ = machine.answered(at(now), &due, &HeartbeatReply { pause, ..reply(at(now)) });
+        machine.next(at(now))
+    };
+    assert_eq!(ends(&mut machine, 2000, 120), at(2122));
+    // It was renewed, and ends soon again.
+    assert!(ends(&mut machine, 2122, 120) >= at(2622));
+    assert_eq!(ends(&mut machine, 3000, 120), at(3122));
+    // The same for what one who comes into the queue is told.
+    let _ = ends(&mut machine, 3122, 120);
+    machine.enter(id(2), 2);
+    let pause = Pause::Until(Duration::from_millis(120));
+    let enqueued = Enqueued { sent_at: at(3130), ticket: 2, known: true, pause, last_token: 0 };
+    let _ = machine.queued(at(3130), id(2), &OneLock, enqueued);
+    assert!(machine.next(at(3130)) >= at(3622));
+}
+
+#[test]
 fn heartbeats_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
     let now = at(1000);
     assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SHORTEST_PERIOD);
