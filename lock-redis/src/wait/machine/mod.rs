@@ -13,7 +13,6 @@
 //! Public for `tests/models`, which explores it as it ships. It is outside of semver.
 
 mod agenda;
-mod busy;
 mod heartbeat;
 mod known_holder;
 mod lock_queue;
@@ -27,10 +26,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
+use lock_core::driver::BusyLocks;
 use lock_core::{Error, ErrorKind, GrantId};
 
 use self::agenda::Agenda;
-use self::busy::BusyLocks;
 pub use self::heartbeat::{DueHeartbeat, Enqueued, HeartbeatReply};
 pub use self::known_holder::KnownHolder;
 use self::lock_queue::LockQueue;

@@ -3,18 +3,22 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lock_core::clock::BootInstant;
+use crate::clock::BootInstant;
 
 /// The time for which a lock that was found held counts as busy, and the number of such locks that are remembered.
 const BUSY: Duration = Duration::from_secs(1);
 const MOST_BUSY: usize = 1024;
 
-/// Locks that were found held, and until when the short ways are not worth a try.
+/// Locks that were found held a moment ago, by the names that a backend has for them.
+///
+/// A lock counts as busy for a second. A backend that has a short way to a free lock does not try it at a busy one. At most 1,024
+/// locks are remembered; one more, and all that were found before are forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct BusyLocks(HashMap<String, BootInstant>);
+pub struct BusyLocks(HashMap<String, BootInstant>);
 
 impl BusyLocks {
-    pub(super) fn add(&mut self, now: BootInstant, lock: &str) {
+    /// Remembers that this lock was found held now.
+    pub fn add(&mut self, now: BootInstant, lock: &str) {
         if self.0.len() >= MOST_BUSY {
             self.0.retain(|_, until| now < *until);
             if self.0.len() >= MOST_BUSY {
@@ -24,15 +28,20 @@ impl BusyLocks {
         self.0.insert(lock.to_owned(), now.plus(BUSY));
     }
 
-    pub(super) fn remove(&mut self, lock: &str) {
+    /// Forgets that this lock was found held.
+    pub fn remove(&mut self, lock: &str) {
         self.0.remove(lock);
     }
 
-    pub(super) fn contains(&self, now: BootInstant, lock: &str) -> bool {
+    /// Returns whether this lock counts as busy.
+    #[must_use]
+    pub fn contains(&self, now: BootInstant, lock: &str) -> bool {
         self.0.get(lock).is_some_and(|until| now < *until)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether no lock is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
