@@ -148,6 +148,11 @@ impl Acquirer {
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, StepError> {
         let mut entry = QueueEntry::register(&self.queue, attempt, session).await?;
+        if let Kind::Permits { .. } = attempt.kind
+            && let Some(granted) = self.permits.claim(attempt, &mut entry).await?
+        {
+            return Ok(granted);
+        }
         let (mut woken_at, mut queue_yield, mut event) = (None, QueueYield::default(), Event::Begin);
         let mut was_spent = false;
         loop {
@@ -171,6 +176,9 @@ impl Acquirer {
                 }
                 QueuePosition::Behind(node) => {
                     refused.send_replace(true);
+                    if let Kind::Permits { .. } = attempt.kind {
+                        self.permits.found_held(&entry.registration);
+                    }
                     let news;
                     (woken_at, news) = self.queue.wait_for_node(&entry.registration, &node).await?;
                     news

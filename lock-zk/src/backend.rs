@@ -9,6 +9,7 @@ use lock_core::driver::{
 };
 use lock_core::{Error, GrantId, Guarantees, LockName};
 
+use crate::access::Access;
 use crate::acquire::Acquirer;
 use crate::client::ClientCrate;
 use crate::config::ZkConfig;
@@ -52,14 +53,12 @@ impl ZkBackend {
         let releaser = Releaser::new(registry.clone(), force_releases.clone());
         let renewer = Arc::new(Renewer::new(registry.clone(), force_releases.clone()));
         let queue = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
-        let permits = Permits::new(queue.clone(), registry.clone(), releaser.clone());
-        let several = SeveralClaims::new(
-            sessions.clone(),
-            registry.clone(),
-            layout.clone(),
-            releaser.clone(),
-            client_crate.has_transactions(),
-        );
+        let has_transactions = client_crate.has_transactions();
+        // A claim makes a directory anew, and others' rights to it would be gone.
+        let claims = has_transactions && config.access == Access::Everybody;
+        let permits = Permits::new(queue.clone(), registry.clone(), releaser.clone(), claims);
+        let several =
+            SeveralClaims::new(sessions.clone(), registry.clone(), layout.clone(), releaser.clone(), has_transactions);
         Ok(Self {
             several,
             acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),

@@ -9,7 +9,7 @@ use lock_core::driver::{NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
 use tokio::sync::watch;
 
-use crate::client::{Created, Failure, Fate, NewNode, Node};
+use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
 use crate::store::contender::{Contender, Role};
 use crate::store::layout::LockPaths;
@@ -33,15 +33,37 @@ pub(crate) struct Registration {
 impl Registration {
     /// Puts nodes of this registration in the place of others, as a whole. Until the answer has come, and whoever calls has
     /// said which nodes it has now, nobody knows all of them.
-    pub(crate) async fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Result<Vec<String>, Failure> {
+    pub(crate) fn exchange(
+        &self,
+        old: &[String],
+        new: &[NewNode],
+        data: &[u8],
+    ) -> impl Future<Output = Result<Vec<String>, Failure>> {
+        self.changing(self.session.connection.exchange(old, new, data))
+    }
+
+    /// Makes nodes for this registration while nobody is in the queue, as a whole; `None` if somebody is. Until the answer has come,
+    /// as [`exchange`](Registration::exchange).
+    pub(crate) fn claim(
+        &self,
+        new: &[NewNode],
+        data: &[u8],
+    ) -> impl Future<Output = Result<Option<Vec<Created>>, Failure>> {
+        self.changing(self.session.connection.claim_beside(&self.lock.directory, new, data))
+    }
+
+    /// Notes that its nodes change by what was asked for just now.
+    fn changing<'a, T>(&'a self, asked: Response<'a, T>) -> impl Future<Output = Result<T, Failure>> {
         let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
-        let outcome = self.session.connection.exchange(old, new, data).await;
-        // A refusal says nothing of an earlier exchange whose answer was lost.
-        let is_refused = |failure: &Failure| !matches!(failure.fate, Fate::Unknown | Fate::Ended);
-        if !was_changing && outcome.as_ref().is_err_and(is_refused) {
-            self.is_changing.store(false, Ordering::Release);
+        async move {
+            let outcome = asked.await;
+            // A refusal says nothing of an earlier exchange whose answer was lost.
+            let is_refused = |failure: &Failure| !matches!(failure.fate, Fate::Unknown | Fate::Ended);
+            if !was_changing && outcome.as_ref().is_err_and(is_refused) {
+                self.is_changing.store(false, Ordering::Release);
+            }
+            outcome
         }
-        outcome
     }
 
     /// Whether it may have nodes of which nobody knows.

@@ -225,6 +225,10 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Makes several such nodes by one transaction, each in a directory of its own: all of them, which have its number then, or none.
     fn claim_all(&self, claims: &[Claim]) -> Response<'static, Option<Vec<Created>>>;
 
+    /// Makes ephemeral nodes, provided that another directory is empty, by a transaction that makes that anew and so fails as long as
+    /// there is anything in it; `None` then. Only a transaction can; a client without them refuses.
+    fn claim_beside(&self, empty: &str, new: &[NewNode], data: &[u8]) -> Response<'static, Option<Vec<Created>>>;
+
     /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not
     /// travel in the order of its call: whoever asks waits for it.
     fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()>;

@@ -49,6 +49,11 @@ impl<'a> QueueEntry<'a> {
         Ok(Self { queues, attempt, registration, contention, is_fresh: true })
     }
 
+    /// Notes that something was asked for: whatever the attempt asks for from now on is of a registration of its own.
+    pub(super) fn has_asked(&mut self) {
+        self.is_fresh = false;
+    }
+
     /// Makes requests until they say no more of the attempt's position, however often answers are lost.
     pub(crate) async fn settle(&mut self, mut event: QueueEvent) -> Result<QueuePosition<Contender>, StepError> {
         let mut pauses = pauses();

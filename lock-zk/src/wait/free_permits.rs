@@ -62,8 +62,7 @@ impl<'a> FreePermits<'a> {
 
     /// Returns the number of permits that are left.
     pub(super) async fn count(self) -> Result<u32, StepError> {
-        let names = self.names(self.lock().permit_directory()).await?;
-        self.free_beside(names).await
+        self.free_beside(self.list_permits().await?).await
     }
 
     /// Returns the number of permits that are left, and a watch for the next change.
@@ -81,6 +80,16 @@ impl<'a> FreePermits<'a> {
     /// `LimitMismatch` if somebody else's client believes in another limit.
     async fn free_beside(self, names: Vec<String>) -> Result<u32, StepError> {
         let held = self.lock().held(names)?;
+        self.check_limit(&held).await?;
+        let used = held.iter().fold(0_u32, |used, lease| used.saturating_add(lease.permits));
+        Ok(self.limit().saturating_sub(used))
+    }
+
+    /// Compares the limit with that of whoever holds these permits.
+    ///
+    /// # Errors
+    /// `LimitMismatch` if somebody else's client believes in another limit.
+    async fn check_limit(self, held: &[Contender]) -> Result<(), StepError> {
         let paths: Vec<_> = held.iter().take(LOOKED_AT).map(|lease| self.lock().permit_path(&lease.name)).collect();
         if !paths.is_empty() {
             // What others keep to themselves counts, and says nothing of its limit.
@@ -93,8 +102,7 @@ impl<'a> FreePermits<'a> {
                 }
             }
         }
-        let used = held.iter().fold(0_u32, |used, lease| used.saturating_add(lease.permits));
-        Ok(self.limit().saturating_sub(used))
+        Ok(())
     }
 
     /// Returns the number of permits that are left when everybody before us has got theirs; none if somebody before us has to
@@ -123,9 +131,29 @@ impl<'a> FreePermits<'a> {
 
     /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.
     pub(super) async fn is_within_limit(self) -> Result<bool, StepError> {
-        let held = self.lock().held(self.names(self.lock().permit_directory()).await?)?;
+        self.are_within_limit(&self.lock().held(self.list_permits().await?)?)
+    }
+
+    /// As [`is_within_limit`](FreePermits::is_within_limit), for permits whose limit nobody has compared with that of others; in a listing
+    /// of behind our permits.
+    ///
+    /// # Errors
+    /// `LimitMismatch` if somebody else's client believes in another limit.
+    pub(super) async fn is_claim_within_limit(self, names: Vec<String>) -> Result<bool, StepError> {
+        let (ours, others): (Vec<_>, Vec<_>) =
+            self.lock().held(names)?.into_iter().partition(|lease| lease.is_of(self.registration.grant));
+        self.check_limit(&others).await?;
+        self.are_within_limit(&[others, ours].concat())
+    }
+
+    fn are_within_limit(self, held: &[Contender]) -> Result<bool, StepError> {
         let grant = self.registration.grant;
         Ok(is_within(self.limit(), held.iter().map(|lease| (lease.number, lease.permits, lease.is_of(grant)))))
+    }
+
+    /// Returns the names of all permits.
+    pub(super) async fn list_permits(self) -> Result<Vec<String>, Failure> {
+        self.names(self.lock().permit_directory()).await
     }
 
     /// Waits until there are enough, and returns when news of it came, if they did.

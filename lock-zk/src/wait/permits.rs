@@ -2,6 +2,10 @@
 //! counts them and waits until there are few enough. It takes all its permits and leaves the queue by one transaction,
 //! which fails if it is not in the queue any more.
 //!
+//! While nobody is in the queue, a wait begins without a place there: one transaction, which fails if somebody is in the queue, makes the
+//! permits, and those that were made before are counted behind it. If they are too many, the permits are released, and the attempt
+//! goes into the queue. A try never does so: its permits, that are there for a moment and too many, would have another try refused.
+//!
 //! Curator's clients take their permits one by one, and wait in the queue for each. So one that has some and needs more would
 //! wait for us, if we need several, while we wait for it: as long as one is behind us that may be of this kind, we yield our
 //! place now and then, at growing intervals. Who needs a single permit never does: each one that is released is its own.
@@ -10,12 +14,13 @@
 //! queue. So at a shared path we count once more behind our permits: those that were made before ours may be held, those behind
 //! them wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join;
 use lock_core::Phase;
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, BusyLocks, Grant};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -24,7 +29,7 @@ use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
 use super::queue::{LockQueues, granted, is_spent};
 use super::taking::{Taking, TakingAction, TakingEvent};
-use crate::client::{Created, Fate};
+use crate::client::{Created, Failure, Fate};
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
@@ -63,11 +68,46 @@ pub(crate) struct Permits {
     queue: LockQueues,
     registry: Arc<Registry>,
     releaser: Releaser,
+    /// Whether permits may be taken without a place in the queue.
+    claims: bool,
+    /// Semaphores, by the directories of their queues, for which somebody had to wait a moment ago.
+    busy: Mutex<BusyLocks>,
 }
 
 impl Permits {
-    pub(crate) fn new(queue: LockQueues, registry: Arc<Registry>, releaser: Releaser) -> Self {
-        Self { queue, registry, releaser }
+    pub(crate) fn new(queue: LockQueues, registry: Arc<Registry>, releaser: Releaser, claims: bool) -> Self {
+        Self { queue, registry, releaser, claims, busy: Mutex::default() }
+    }
+
+    /// Takes permits without a place in the queue, if nobody is there and they are within the limit; `None` if not, and then nothing
+    /// of the attempt is left.
+    pub(crate) async fn claim(
+        &self,
+        attempt: &Attempt,
+        entry: &mut QueueEntry<'_>,
+    ) -> Result<Option<Grant>, StepError> {
+        let registration = &*entry.registration.clone();
+        let lock = &registration.lock;
+        // Clients of other libraries do not expect that the directory of the queue is made anew.
+        if !self.claims || lock.is_shared() || self.busy().contains(SystemClock.now(), &lock.directory) {
+            return Ok(None);
+        }
+        entry.has_asked();
+        let granted = self.make_permits(attempt, registration, None).await?;
+        if granted.is_none() {
+            self.found_held(registration);
+        }
+        Ok(granted)
+    }
+
+    /// Notes that somebody has to wait for permits of this semaphore.
+    pub(crate) fn found_held(&self, registration: &Registration) {
+        self.busy().add(SystemClock.now(), &registration.lock.directory);
+    }
+
+    fn busy(&self) -> MutexGuard<'_, BusyLocks> {
+        // Every critical section leaves it valid.
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tries once for an attempt that waits in the queue: not before those who came earlier, unless there are enough for all of them.
@@ -104,7 +144,7 @@ impl Permits {
                     }
                 }
                 _ => {
-                    if let Some(granted) = self.make_permits(attempt, registration).await? {
+                    if let Some(granted) = self.take_place(attempt, registration).await? {
                         return Ok(Some(granted));
                     }
                 }
@@ -133,43 +173,76 @@ impl Permits {
                 return self.releaser.withdraw(registration).await;
             }
         };
-        let granted = self.make_permits(attempt, registration).await?;
+        if *refused.borrow() {
+            self.found_held(registration);
+        }
+        let granted = self.take_place(attempt, registration).await?;
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.with_woken_at(at))))
     }
 
+    /// Makes the permits in the place of the node in the queue; `None` if that is lost.
+    async fn take_place(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<Grant>, StepError> {
+        let Some(place) = registration.node() else { return Ok(None) };
+        self.make_permits(attempt, registration, Some(&place)).await
+    }
+
     /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the
-    /// queue is lost.
-    async fn make_permits(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<Grant>, StepError> {
+    /// queue is lost or, without one, somebody is there or they were too many.
+    async fn make_permits(
+        &self,
+        attempt: &Attempt,
+        registration: &Registration,
+        place: Option<&Created>,
+    ) -> Result<Option<Grant>, StepError> {
         let (mut sent_at, mut pauses, mut was_spent) = (SystemClock.now(), error::pauses(), false);
-        let Some(node) = registration.node() else { return Ok(None) };
-        let (free, mut taking) = (FreePermits::new(attempt, registration), Taking::new(registration.lock.is_shared()));
-        let mut action = TakingAction::Exchange;
+        let free = FreePermits::new(attempt, registration);
+        let (mut taking, mut token) = match place {
+            Some(place) => (Taking::in_place(registration.lock.is_shared()), Some(place.czxid)),
+            None => (Taking::without_place(), None),
+        };
+        let (mut action, mut listed) = (TakingAction::Make, None);
         loop {
             let asked = match action {
-                TakingAction::Exchange => self.exchange(attempt, registration, &node).await,
-                TakingAction::MakeDirectory => {
-                    let directory = registration.lock.permit_directory();
-                    let made = registration.session.connection.make_directory(directory).await;
-                    made.map_or_else(|failure| Err(failure.into()), |()| Ok(TakingEvent::DirectoryMade))
-                }
-                TakingAction::Find => {
-                    sent_at = SystemClock.now();
-                    self.find_permits(registration).await
-                }
-                TakingAction::Count => retry_unanswered(|| free.is_within_limit()).await.map(TakingEvent::Counted),
-                TakingAction::Taken => match granted(attempt, &registration.session, node.czxid, sent_at)? {
-                    Some(granted) if is_spent(&granted) && !was_spent => {
-                        was_spent = true;
-                        action = TakingAction::Find;
-                        continue;
-                    }
-                    Some(granted) => return Ok(Some(granted)),
+                TakingAction::Make => match place {
+                    Some(place) => self.exchange(attempt, registration, place).await,
                     None => {
-                        // No server is reached. Whoever calls gives up when the session ends.
-                        tokio::time::sleep(FIRST_PAUSE).await;
-                        continue;
+                        sent_at = SystemClock.now();
+                        let (made, names) = self.make_behind_nobody(attempt, registration).await;
+                        listed = names.ok();
+                        made.map(|made| match made {
+                            Some(czxid) => {
+                                token = Some(czxid);
+                                TakingEvent::Made
+                            }
+                            None => TakingEvent::Occupied,
+                        })
                     }
                 },
+                TakingAction::MakeDirectory => self.make_directories(registration, place.is_none()).await,
+                TakingAction::Find => {
+                    sent_at = SystemClock.now();
+                    let found = self.find_permits(registration).await;
+                    found.map(|czxid| {
+                        token = token.or(czxid);
+                        TakingEvent::Found(czxid.is_some())
+                    })
+                }
+                TakingAction::Count => self.count(free, place.is_none(), listed.take()).await.map(TakingEvent::Counted),
+                TakingAction::Taken => {
+                    match granted(attempt, &registration.session, token.unwrap_or_default(), sent_at)? {
+                        Some(granted) if is_spent(&granted) && !was_spent => {
+                            was_spent = true;
+                            action = TakingAction::Find;
+                            continue;
+                        }
+                        Some(granted) => return Ok(Some(granted)),
+                        None => {
+                            // No server is reached. Whoever calls gives up when the session ends.
+                            tokio::time::sleep(FIRST_PAUSE).await;
+                            continue;
+                        }
+                    }
+                }
                 TakingAction::GiveBack => return self.releaser.withdraw(registration).await,
                 TakingAction::InVain => return Ok(None),
             };
@@ -181,10 +254,67 @@ impl Permits {
                     }
                     TakingEvent::Unanswered
                 }
+                Err(error) if error.is(Fate::Missing) && action == TakingAction::Make => TakingEvent::Missing,
+                // Whoever may not delete the directory of the queue has a place there.
+                Err(error) if error.is(Fate::Denied) && action == TakingAction::Make && place.is_none() => {
+                    TakingEvent::Occupied
+                }
                 asked => asked?,
             };
             action = taking.step(event);
         }
+    }
+
+    /// Makes the directory of the permits; with that of the queue, if there need not be one.
+    async fn make_directories(&self, registration: &Registration, with_queue: bool) -> Result<TakingEvent, StepError> {
+        let (connection, lock) = (&registration.session.connection, &registration.lock);
+        let permits = connection.make_directory(lock.permit_directory());
+        let queue = async { if with_queue { connection.make_directory(&lock.directory).await } else { Ok(()) } };
+        let (permits, queue) = join(permits, queue).await;
+        permits?;
+        queue?;
+        Ok(TakingEvent::DirectoryMade)
+    }
+
+    /// Counts the permits up to ours, in a listing of behind them if there is one. Without a place nobody has compared the limits before.
+    async fn count(
+        &self,
+        free: FreePermits<'_>,
+        is_claim: bool,
+        listed: Option<Vec<String>>,
+    ) -> Result<bool, StepError> {
+        if !is_claim {
+            return retry_unanswered(|| free.is_within_limit()).await;
+        }
+        let names = match listed {
+            Some(names) => names,
+            None => retry_unanswered(async || Ok(free.list_permits().await?)).await?,
+        };
+        retry_unanswered(|| free.is_claim_within_limit(names.clone())).await
+    }
+
+    /// Makes the permits unless somebody is in the queue, and lists all permits behind them. Returns the transaction, which is the token.
+    async fn make_behind_nobody(
+        &self,
+        attempt: &Attempt,
+        registration: &Registration,
+    ) -> (Result<Option<i64>, StepError>, Result<Vec<String>, Failure>) {
+        let free = FreePermits::new(attempt, registration);
+        let record = HolderRecord::new(attempt, registration.session.connection.timeout()).to_bytes();
+        let wanted = match registration.lock.permits(registration.grant, free.asked(), record.len()) {
+            Ok(wanted) => wanted,
+            Err(error) => return (Err(error.into()), Ok(Vec::new())),
+        };
+        let claimed = registration.claim(&wanted, &record);
+        let listed = free.list_permits();
+        let (claimed, listed) = join(claimed, listed).await;
+        let made = claimed.map_err(StepError::from).map(|nodes| {
+            let nodes = nodes?;
+            let czxid = nodes.first().map(|node| node.czxid);
+            self.registry.set_permits(registration, nodes.into_iter().map(|node| node.path).collect());
+            czxid
+        });
+        (made, listed)
     }
 
     /// Leaves the queue with the permits. The token is the transaction that made the place in the queue.
@@ -200,22 +330,20 @@ impl Permits {
         match registration.exchange(std::slice::from_ref(&place.path), &wanted, &record).await {
             Ok(paths) => {
                 self.registry.set_permits(registration, paths);
-                Ok(TakingEvent::Exchanged)
+                Ok(TakingEvent::Made)
             }
-            Err(failure) if failure.fate == Fate::Missing => Ok(TakingEvent::Missing),
             Err(failure) => Err(failure.into()),
         }
     }
 
-    /// Searches for permits of which the answer was lost.
-    async fn find_permits(&self, registration: &Registration) -> Result<TakingEvent, StepError> {
+    /// Searches for permits of which the answer was lost, and returns the transaction that made them.
+    async fn find_permits(&self, registration: &Registration) -> Result<Option<i64>, StepError> {
         let found = registration.own_nodes(registration.lock.permit_directory()).await?;
         let paths: Vec<_> = found.iter().map(|(contender, _)| registration.lock.permit_path(&contender.name)).collect();
-        let is_there = !paths.is_empty();
-        if is_there {
+        if !paths.is_empty() {
             self.registry.set_permits(registration, paths);
         }
-        Ok(TakingEvent::Found(is_there))
+        Ok(found.first().map(|(_, node)| node.czxid))
     }
 }
 

@@ -1,13 +1,15 @@
-//! The taking of permits, decided without I/O: one transaction makes them in the place of the node in the queue, and fails if that
-//! is gone.
+//! The taking of permits, decided without I/O: one transaction makes them, in the place of the node in the queue, or without one
+//! while nobody is in the queue. It fails if that node is gone, or if somebody is there.
 
 /// The answers to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum TakingEvent {
+pub enum TakingEvent {
     /// The permits were made.
-    Exchanged,
+    Made,
     /// Refused: the node in the queue is gone, or there is no directory for permits.
     Missing,
+    /// Refused without a place: somebody is in the queue.
+    Occupied,
     /// The directory was made.
     DirectoryMade,
     /// The answer is lost: it may have been carried out.
@@ -20,10 +22,10 @@ pub(crate) enum TakingEvent {
 
 /// The next step: a request, whose answer is told, or the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum TakingAction {
-    /// Puts the permits into the place of the node in the queue.
-    Exchange,
-    /// Makes the directory of the permits.
+pub enum TakingAction {
+    /// Makes the permits.
+    Make,
+    /// Makes the directory of the permits, and without a place that of the queue.
     MakeDirectory,
     /// Searches, behind a `sync`, for permits of this attempt and this session.
     Find,
@@ -33,36 +35,43 @@ pub(crate) enum TakingAction {
     Taken,
     /// The permits are too many, and are released.
     GiveBack,
-    /// The node in the queue is gone: nothing was taken.
+    /// The node in the queue is gone, or somebody is in the queue: nothing was taken.
     InVain,
 }
 
 /// One taking of permits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Taking {
-    /// Whether clients of other libraries may be there, which make a permit first and count then.
-    is_shared: bool,
+pub struct Taking {
+    /// Whether somebody may make permits meanwhile: then those that were made before ours are counted behind ours.
+    counts: bool,
     made_directory: bool,
 }
 
 impl Taking {
-    /// A taking, which begins with an exchange.
-    pub(crate) const fn new(is_shared: bool) -> Self {
-        Self { is_shared, made_directory: false }
+    /// A taking in the place of the first node in the queue. At a shared path others make a permit first and count then.
+    #[must_use]
+    pub const fn in_place(is_shared: bool) -> Self {
+        Self { counts: is_shared, made_directory: false }
     }
 
-    /// Takes what happened, and returns what is to be done.
-    pub(crate) const fn step(&mut self, event: TakingEvent) -> TakingAction {
+    /// A taking without a place in the queue. Others do so at the same time, so it counts behind.
+    #[must_use]
+    pub const fn without_place() -> Self {
+        Self { counts: true, made_directory: false }
+    }
+
+    /// Takes what happened, and returns what is to be done. A taking begins with [`TakingAction::Make`].
+    pub const fn step(&mut self, event: TakingEvent) -> TakingAction {
         match event {
-            TakingEvent::Exchanged | TakingEvent::Found(true) if self.is_shared => TakingAction::Count,
-            TakingEvent::Exchanged | TakingEvent::Found(true) | TakingEvent::Counted(true) => TakingAction::Taken,
+            TakingEvent::Made | TakingEvent::Found(true) if self.counts => TakingAction::Count,
+            TakingEvent::Made | TakingEvent::Found(true) | TakingEvent::Counted(true) => TakingAction::Taken,
             // As long as nobody has had a permit there is no directory for them.
             TakingEvent::Missing if !self.made_directory => {
                 self.made_directory = true;
                 TakingAction::MakeDirectory
             }
-            TakingEvent::Missing | TakingEvent::Found(false) => TakingAction::InVain,
-            TakingEvent::DirectoryMade => TakingAction::Exchange,
+            TakingEvent::Missing | TakingEvent::Occupied | TakingEvent::Found(false) => TakingAction::InVain,
+            TakingEvent::DirectoryMade => TakingAction::Make,
             TakingEvent::Unanswered => TakingAction::Find,
             TakingEvent::Counted(false) => TakingAction::GiveBack,
         }
@@ -77,7 +86,8 @@ pub(super) fn left_behind(left: u32, asked_before: impl IntoIterator<Item = u32>
 
 /// Whether ours are within the limit when all that were made before the last of them are counted, whoever has made them. Of each
 /// node its number, the permits for which it stands, and whether it is ours.
-pub(super) fn is_within(limit: u32, nodes: impl Iterator<Item = (i32, u32, bool)> + Clone) -> bool {
+#[must_use]
+pub fn is_within(limit: u32, nodes: impl Iterator<Item = (i32, u32, bool)> + Clone) -> bool {
     let mut of_ours = nodes.clone().filter(|(_, _, is_ours)| *is_ours).map(|(number, ..)| number);
     let Some(first) = of_ours.next() else { return false };
     // The numbers wrap; a semaphore has far fewer permits than half their range.
@@ -92,25 +102,33 @@ mod tests {
 
     #[test]
     fn permits_are_counted_once_more_only_where_others_may_be() {
-        for event in [TakingEvent::Exchanged, TakingEvent::Found(true)] {
-            assert_eq!(Taking::new(false).step(event), TakingAction::Taken);
-            assert_eq!(Taking::new(true).step(event), TakingAction::Count);
+        for event in [TakingEvent::Made, TakingEvent::Found(true)] {
+            assert_eq!(Taking::in_place(false).step(event), TakingAction::Taken);
+            assert_eq!(Taking::in_place(true).step(event), TakingAction::Count);
         }
-        assert_eq!(Taking::new(true).step(TakingEvent::Counted(true)), TakingAction::Taken);
-        assert_eq!(Taking::new(true).step(TakingEvent::Counted(false)), TakingAction::GiveBack);
+        assert_eq!(Taking::in_place(true).step(TakingEvent::Counted(true)), TakingAction::Taken);
+        assert_eq!(Taking::in_place(true).step(TakingEvent::Counted(false)), TakingAction::GiveBack);
+    }
+
+    #[test]
+    fn without_a_place_permits_are_counted_always_and_somebody_in_the_queue_goes_first() {
+        let taking = Taking::without_place;
+        assert_eq!(taking().step(TakingEvent::Made), TakingAction::Count);
+        assert_eq!(taking().step(TakingEvent::Found(true)), TakingAction::Count);
+        assert_eq!(taking().step(TakingEvent::Occupied), TakingAction::InVain);
     }
 
     #[test]
     fn a_directory_is_made_once_and_then_the_place_is_gone() {
-        let mut taking = Taking::new(false);
+        let mut taking = Taking::in_place(false);
         assert_eq!(taking.step(TakingEvent::Missing), TakingAction::MakeDirectory);
-        assert_eq!(taking.step(TakingEvent::DirectoryMade), TakingAction::Exchange);
+        assert_eq!(taking.step(TakingEvent::DirectoryMade), TakingAction::Make);
         assert_eq!(taking.step(TakingEvent::Missing), TakingAction::InVain);
     }
 
     #[test]
     fn what_was_not_answered_is_searched_for() {
-        let mut taking = Taking::new(false);
+        let mut taking = Taking::in_place(false);
         assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Find);
         assert_eq!(taking.step(TakingEvent::Unanswered), TakingAction::Find);
         assert_eq!(taking.step(TakingEvent::Found(false)), TakingAction::InVain);

@@ -23,6 +23,7 @@ mod lost;
 mod panics;
 mod parts;
 mod patience;
+mod permit_claims;
 mod permits;
 mod queue;
 mod records;

@@ -9,6 +9,7 @@
 
 pub mod handover;
 pub mod lease;
+pub mod permits;
 pub mod queue;
 
 use std::hash::Hash;

@@ -220,6 +220,10 @@ impl Connection for ZookeeperAsync {
         Box::pin(future::ready(Err(no_transactions())))
     }
 
+    fn claim_beside(&self, _empty: &str, _new: &[NewNode], _data: &[u8]) -> Response<'static, Option<Vec<Created>>> {
+        Box::pin(future::ready(Err(no_transactions())))
+    }
+
     fn write_beside(&self, _holder: &str, _path: &str, _data: &[u8], _version: Option<i32>) -> Response<'_, ()> {
         Box::pin(future::ready(Err(no_transactions())))
     }

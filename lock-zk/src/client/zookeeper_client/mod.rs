@@ -214,14 +214,36 @@ impl Connection for ZookeeperClient {
                 Err(Error::NotEmpty) => return Ok(None),
                 written => written?,
             };
-            // Before ZooKeeper 3.8.2 a creation's own answer lacks the number of the transaction; a change's has it.
-            let transaction = results.iter().find_map(|result| match result {
-                MultiWriteResult::SetData { stat } => Some(stat.mzxid),
-                _ => None,
-            });
-            let lacking = || Error::UnexpectedError("the answer to a change is missing".to_owned());
-            let czxid = transaction.ok_or_else(lacking)?;
+            let czxid = transaction(&results)?;
             Ok(Some(claims.into_iter().map(|claim| Created { path: claim.path, czxid }).collect()))
+        })
+    }
+
+    fn claim_beside(&self, empty: &str, new: &[NewNode], data: &[u8]) -> Response<'static, Option<Vec<Created>>> {
+        let (empty, new, data, access) = (empty.to_owned(), new.to_vec(), data.to_vec(), self.access.clone());
+        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+            let access = Acls::new(&access);
+            let mut writer = client.new_multi_writer();
+            writer.add_delete(&empty, None)?;
+            writer.add_create(&empty, &[], &CreateMode::Container.with_acls(access))?;
+            // The servers remove an empty container only if it has had a node once.
+            let visitor = format!("{empty}/visitor");
+            writer.add_create(&visitor, &[], &CreateMode::Ephemeral.with_acls(access))?;
+            writer.add_delete(&visitor, None)?;
+            // For its answer alone.
+            writer.add_set_data(&empty, &[], None)?;
+            for wanted in &new {
+                let (path, mode) = mode(wanted);
+                writer.add_create(path, &data, &mode.with_acls(access))?;
+            }
+            let results = match writer.commit().await.map_err(Error::from) {
+                Err(Error::NotEmpty) => return Ok(None),
+                written => written?,
+            };
+            let czxid = transaction(&results)?;
+            // Behind the directory and the visitor.
+            let paths = results.into_iter().filter_map(created).skip(2);
+            Ok(Some(paths.map(|path| Created { path, czxid }).collect()))
         })
     }
 
@@ -289,18 +311,14 @@ impl Connection for ZookeeperClient {
         self.ask(Priority::Normal, async move |client: Arc<Client>| {
             let mut writer = client.new_multi_writer();
             for wanted in &new {
-                let (path, mode) = match wanted {
-                    NewNode::Named(path) => (path, CreateMode::Ephemeral),
-                    NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
-                };
+                let (path, mode) = mode(wanted);
                 writer.add_create(path, &data, &mode.with_acls(Acls::new(&access)))?;
             }
             for path in &old {
                 writer.add_delete(path, None)?;
             }
             let results = writer.commit().await?;
-            let path = |result| if let MultiWriteResult::Create { path, .. } = result { Some(path) } else { None };
-            Ok(results.into_iter().filter_map(path).collect())
+            Ok(results.into_iter().filter_map(created).collect())
         })
     }
 
@@ -342,6 +360,28 @@ impl Connection for ZookeeperClient {
     fn delete(&self, path: &str) -> Response<'static, bool> {
         self.scheduler.delete(path)
     }
+}
+
+/// Returns the number of a transaction that has changed a node. Before ZooKeeper 3.8.2 the answer to a creation lacks it.
+fn transaction(results: &[MultiWriteResult]) -> Result<i64, Error> {
+    let changed = results.iter().find_map(|result| match result {
+        MultiWriteResult::SetData { stat } => Some(stat.mzxid),
+        _ => None,
+    });
+    changed.ok_or_else(|| Error::UnexpectedError("the answer to a change is missing".to_owned()))
+}
+
+/// Returns how a node is to be made, and its path or the beginning of it.
+fn mode(node: &NewNode) -> (&str, CreateMode) {
+    match node {
+        NewNode::Named(path) => (path, CreateMode::Ephemeral),
+        NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
+    }
+}
+
+/// Returns the path of a node that a transaction has made.
+fn created(result: MultiWriteResult) -> Option<String> {
+    if let MultiWriteResult::Create { path, .. } = result { Some(path) } else { None }
 }
 
 /// Resolves when this has seen something.

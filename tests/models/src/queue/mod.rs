@@ -7,7 +7,7 @@
 //! Answers get lost with their connection, whether the request was carried out or not; sessions expire while their
 //! client sleeps, or is thought to be alive by itself only; processes die. All clocks run at one rate. The leader
 //! hears of a heartbeat when the next one is answered, and not before; how often it asks is left out (`session/lease.rs` has tests
-//! of its own), and so are followers whose listings lag behind, hand-overs within a process, claims without a queue, and semaphores.
+//! of its own), and so are followers whose listings lag behind, hand-overs within a process, claims without a queue, and semaphores, whose permits have a model of their own.
 //! Time is bounded, by a number of ticks.
 //!
 //! Undoing an attempt is written once more in `client.rs`, and numbering in `ensemble.rs`: "nothing is left" and "tokens grow" guard

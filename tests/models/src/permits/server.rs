@@ -1,0 +1,175 @@
+//! The servers, as one: each request is one step, as whatever writes goes through the leader, and what only reads stands behind a
+//! write or a `sync` of the same session.
+
+use lock_zk::machine::{Member, Role};
+
+use super::Mutant;
+
+/// One attempt of one client, as it stands in a node's name, and the permits that it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    pub(super) client: u8,
+    pub(super) attempt: u8,
+    pub(super) weight: u8,
+}
+
+/// A node in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) seat: Seat,
+    pub(super) zxid: u8,
+}
+
+impl Member<u8> for Place {
+    fn role(&self) -> Role {
+        Role::Lock
+    }
+
+    fn is_node(&self, zxid: &u8) -> bool {
+        self.zxid == *zxid
+    }
+}
+
+/// The permits of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    pub(super) seat: Seat,
+    pub(super) number: i32,
+    pub(super) token: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    /// Makes permits if nobody is in the queue.
+    Claim(Seat),
+    Append(Seat),
+    ListQueue,
+    FindPlace(Seat),
+    /// Puts permits into the place of this node.
+    Exchange(Seat, u8),
+    ListLeases,
+    FindLease(Seat),
+    WatchPlace(u8),
+    /// Lists the permits, and watches them.
+    WatchLeases,
+    /// Removes every node of a seat.
+    Remove(Seat),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Reply {
+    Made,
+    Missing,
+    Occupied,
+    Appended(u8),
+    Queue(Vec<Place>),
+    FoundPlace(Option<u8>),
+    Leases(Vec<Lease>),
+    FoundLease(bool),
+    NoNode,
+    /// The event, not an answer.
+    Changed,
+    /// Every node of this seat is gone.
+    Removed(Seat),
+}
+
+/// The servers' state.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Server {
+    /// In the order of their numbers, as the permits are.
+    pub(super) queue: Vec<Place>,
+    pub(super) leases: Vec<Lease>,
+    watched_places: Vec<(u8, u8)>,
+    watching_leases: Vec<u8>,
+    last_zxid: u8,
+    last_number: i32,
+    last_token: u8,
+    pub(super) token_went_back: bool,
+}
+
+impl Server {
+    /// Carries out a client's request; with the answer, who is to be told of a change.
+    pub(super) fn carry_out(
+        &mut self,
+        client: u8,
+        request: Request,
+        mutant: Option<Mutant>,
+    ) -> (Option<Reply>, Vec<u8>) {
+        let reply = match request {
+            Request::Claim(_) if !self.queue.is_empty() && mutant != Some(Mutant::ClaimsBesideQueue) => Reply::Occupied,
+            Request::Claim(seat) => {
+                self.last_zxid += 1;
+                return (Some(Reply::Made), self.make(seat, self.last_zxid));
+            }
+            Request::Append(seat) => {
+                self.last_zxid += 1;
+                self.queue.push(Place { seat, zxid: self.last_zxid });
+                Reply::Appended(self.last_zxid)
+            }
+            Request::ListQueue => Reply::Queue(self.queue.clone()),
+            Request::FindPlace(seat) => {
+                Reply::FoundPlace(self.queue.iter().find(|place| place.seat == seat).map(|place| place.zxid))
+            }
+            Request::Exchange(_, zxid) if self.queue.iter().all(|place| place.zxid != zxid) => Reply::Missing,
+            Request::Exchange(seat, zxid) => {
+                let mut told = self.remove(|place| place.zxid == zxid, |_| false);
+                told.extend(self.make(seat, zxid));
+                return (Some(Reply::Made), told);
+            }
+            Request::ListLeases => Reply::Leases(self.leases.clone()),
+            Request::FindLease(seat) => Reply::FoundLease(self.leases.iter().any(|lease| lease.seat == seat)),
+            Request::WatchPlace(zxid) if self.queue.iter().any(|place| place.zxid == zxid) => {
+                self.watched_places.push((client, zxid));
+                return (None, Vec::new());
+            }
+            Request::WatchPlace(_) => Reply::NoNode,
+            Request::WatchLeases => {
+                self.watching_leases.push(client);
+                Reply::Leases(self.leases.clone())
+            }
+            Request::Remove(seat) => {
+                self.forget(client);
+                return (
+                    Some(Reply::Removed(seat)),
+                    self.remove(|place| place.seat == seat, |lease| lease.seat == seat),
+                );
+            }
+        };
+        (Some(reply), Vec::new())
+    }
+
+    /// The session of a client ends; returns who is to be told of a change.
+    pub(super) fn end(&mut self, client: u8) -> Vec<u8> {
+        self.forget(client);
+        self.remove(|place| place.seat.client == client, |lease| lease.seat.client == client)
+    }
+
+    /// Drops the watches of a client.
+    pub(super) fn forget(&mut self, client: u8) {
+        self.watched_places.retain(|(other, _)| *other != client);
+        self.watching_leases.retain(|other| *other != client);
+    }
+
+    fn make(&mut self, seat: Seat, token: u8) -> Vec<u8> {
+        self.last_number += 1;
+        self.token_went_back |= token <= self.last_token;
+        self.last_token = token;
+        self.leases.push(Lease { seat, number: self.last_number, token });
+        std::mem::take(&mut self.watching_leases)
+    }
+
+    fn remove(&mut self, place: impl Fn(&Place) -> bool, lease: impl Fn(&Lease) -> bool) -> Vec<u8> {
+        let gone: Vec<_> = self.queue.iter().filter(|one| place(one)).map(|one| one.zxid).collect();
+        self.queue.retain(|one| !place(one));
+        let leases = self.leases.len();
+        self.leases.retain(|one| !lease(one));
+        let (fired, watched): (Vec<_>, Vec<_>) =
+            self.watched_places.drain(..).partition(|(_, zxid)| gone.contains(zxid));
+        self.watched_places = watched;
+        let mut told: Vec<_> = fired.into_iter().map(|(client, _)| client).collect();
+        if self.leases.len() != leases {
+            told.append(&mut self.watching_leases);
+        }
+        told
+    }
+}

@@ -1,0 +1,65 @@
+//! The permits of a semaphore, as they are and broken.
+
+use models::explorer;
+use models::permits::{Action, Mutant, Permits};
+use stateright::{Checker, HasDiscoveries};
+
+/// Two clients that want the only permit once.
+const ONE: Permits = Permits { weights: &[1, 1], limit: 1, attempts: 1, cuts: 0, crashes: 0, mutant: None };
+
+fn explore(model: Permits) {
+    let checker = explorer(model.clone()).spawn_bfs().join();
+    println!("{model:?}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+#[test]
+fn holds_while_a_connection_breaks() {
+    explore(Permits { cuts: 2, ..ONE });
+}
+
+#[test]
+fn holds_while_a_process_dies() {
+    explore(Permits { crashes: 1, cuts: 1, ..ONE });
+}
+
+#[test]
+fn holds_from_one_attempt_to_the_next() {
+    explore(Permits { attempts: 2, ..ONE });
+}
+
+#[test]
+fn holds_for_three_of_different_weights() {
+    explore(Permits { weights: &[2, 1, 1], limit: 2, ..ONE });
+}
+
+/// Explores a broken model until a property fails, and says which one it expected.
+fn refuted(mutant: Mutant, property: &'static str, model: Permits) {
+    let model = Permits { mutant: Some(mutant), ..model };
+    let first = HasDiscoveries::AnyOf([property].into());
+    let checker = explorer(model).finish_when(first).spawn_bfs().join();
+    let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
+    println!("{mutant:?} is refuted by {property:?}: {witness:?}");
+    assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");
+}
+
+macro_rules! refuted {
+    ($($name:ident: $mutant:ident by $property:literal in $model:expr,)+) => {
+        $(#[test]
+        fn $name() {
+            refuted(Mutant::$mutant, $property, $model);
+        })+
+    };
+}
+
+refuted! {
+    nobody_takes_a_permit_beside_the_queue: ClaimsBesideQueue by "within the limit" in ONE,
+    tokens_follow_the_queue: ClaimsBesideQueue by "tokens grow" in Permits { weights: &[1, 1, 1], limit: 2, ..ONE },
+    permits_are_counted_behind: NoCount by "within the limit" in ONE,
+    a_count_from_before_does_not_count: CountsBefore by "within the limit" in ONE,
+    permits_that_are_found_are_counted: FoundIsTaken by "within the limit" in Permits { cuts: 1, ..ONE },
+    permits_are_looked_for_before_others_are_made: NotLookedFor by "one grant each" in
+        Permits { cuts: 1, limit: 2, ..ONE },
+    permits_that_are_too_many_are_released: KeepsTooMany by "waiters get on" in ONE,
+    what_is_given_up_is_undone: NoUndo by "nothing is left" in ONE,
+}
