@@ -42,14 +42,16 @@ impl Registration {
         self.changing(self.session.connection.exchange(old, new, data))
     }
 
-    /// Makes nodes for this registration while nobody is in the queue, as a whole; `None` if somebody is. Until the answer has come,
-    /// as [`exchange`](Registration::exchange).
+    /// Makes permits for this registration while nobody is in the queue, as a whole; `None` if somebody is. Lists all permits right behind
+    /// it. Until the answer has come, as [`exchange`](Registration::exchange).
     pub(crate) fn claim(
         &self,
         new: &[NewNode],
         data: &[u8],
-    ) -> impl Future<Output = Result<Option<Vec<Created>>, Failure>> {
-        self.changing(self.session.connection.claim_beside(&self.lock.directory, new, data))
+    ) -> (impl Future<Output = Result<Option<Vec<Created>>, Failure>>, Response<'static, Vec<String>>) {
+        let (queue, permits) = (&self.lock.directory, self.lock.permit_directory());
+        let (claimed, listed) = self.session.connection.claim_beside(queue, new, data, permits);
+        (self.changing(claimed), listed)
     }
 
     /// Notes that its nodes change by what was asked for just now.

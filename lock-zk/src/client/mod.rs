@@ -226,8 +226,14 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     fn claim_all(&self, claims: &[Claim]) -> Response<'static, Option<Vec<Created>>>;
 
     /// Makes ephemeral nodes, provided that another directory is empty, by a transaction that makes that anew and so fails as long as
-    /// there is anything in it; `None` then. Only a transaction can; a client without them refuses.
-    fn claim_beside(&self, empty: &str, new: &[NewNode], data: &[u8]) -> Response<'static, Option<Vec<Created>>>;
+    /// there is anything in it; `None` then. Lists `directory` right behind it. Only a transaction can; a client without them refuses.
+    fn claim_beside(
+        &self,
+        empty: &str,
+        new: &[NewNode],
+        data: &[u8],
+        directory: &str,
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>);
 
     /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not
     /// travel in the order of its call: whoever asks waits for it.

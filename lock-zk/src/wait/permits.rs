@@ -305,8 +305,7 @@ impl Permits {
             Ok(wanted) => wanted,
             Err(error) => return (Err(error.into()), Ok(Vec::new())),
         };
-        let claimed = registration.claim(&wanted, &record);
-        let listed = free.list_permits();
+        let (claimed, listed) = registration.claim(&wanted, &record);
         let (claimed, listed) = join(claimed, listed).await;
         let made = claimed.map_err(StepError::from).map(|nodes| {
             let nodes = nodes?;

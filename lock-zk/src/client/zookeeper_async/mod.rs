@@ -220,8 +220,14 @@ impl Connection for ZookeeperAsync {
         Box::pin(future::ready(Err(no_transactions())))
     }
 
-    fn claim_beside(&self, _empty: &str, _new: &[NewNode], _data: &[u8]) -> Response<'static, Option<Vec<Created>>> {
-        Box::pin(future::ready(Err(no_transactions())))
+    fn claim_beside(
+        &self,
+        _empty: &str,
+        _new: &[NewNode],
+        _data: &[u8],
+        _directory: &str,
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>) {
+        (Box::pin(future::ready(Err(no_transactions()))), Box::pin(future::ready(Err(no_transactions()))))
     }
 
     fn write_beside(&self, _holder: &str, _path: &str, _data: &[u8], _version: Option<i32>) -> Response<'_, ()> {

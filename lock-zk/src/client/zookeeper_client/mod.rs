@@ -219,9 +219,15 @@ impl Connection for ZookeeperClient {
         })
     }
 
-    fn claim_beside(&self, empty: &str, new: &[NewNode], data: &[u8]) -> Response<'static, Option<Vec<Created>>> {
+    fn claim_beside(
+        &self,
+        empty: &str,
+        new: &[NewNode],
+        data: &[u8],
+        directory: &str,
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>) {
         let (empty, new, data, access) = (empty.to_owned(), new.to_vec(), data.to_vec(), self.access.clone());
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+        let claim = async move |client: Arc<Client>| {
             let access = Acls::new(&access);
             let mut writer = client.new_multi_writer();
             writer.add_delete(&empty, None)?;
@@ -244,7 +250,8 @@ impl Connection for ZookeeperClient {
             // Behind the directory and the visitor.
             let paths = results.into_iter().filter_map(created).skip(2);
             Ok(Some(paths.map(|path| Created { path, czxid }).collect()))
-        })
+        };
+        self.scheduler.send_and_list(claim, directory)
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()> {

@@ -92,6 +92,29 @@ impl Scheduler {
         self.shared.ask(turn, async move { request(client).await })
     }
 
+    /// Asks the crate in its turn, and lists a directory right behind that.
+    pub(super) fn send_and_list<T, F>(
+        &self,
+        request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
+        directory: &str,
+    ) -> (Response<'static, T>, Response<'static, Vec<String>>)
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let way = self.shared.way();
+        if let Some(client) = way.client.clone()
+            && self.shared.is_idle(&way)
+        {
+            let [asked, listed] = [(); 2].map(|()| Some(InFlight::new(&self.shared.under_way)));
+            let list = asks::list(client.clone(), self.shared.listings.clone(), directory.into());
+            let asked = self.shared.ask(asked, async move { request(client).await });
+            return (asked, self.shared.ask(listed, list));
+        }
+        drop(way);
+        (self.send(Priority::Normal, request), self.list(directory))
+    }
+
     /// Puts a request into the backlog.
     fn wait<T, F>(
         &self,
