@@ -12,7 +12,7 @@ use lock_testkit::faults::{ClockFault, Injected};
 use lock_testkit_servers::WallClock;
 use lock_testkit_servers::redis::RedisOptions;
 
-use crate::line::Line;
+use crate::queue::QueuedTasks;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, installed, long, ms, obtain, short, soon};
 
 const FORWARD: ClockFault = ClockFault::ahead_by_ms(30_000);
@@ -37,14 +37,14 @@ fn who_waits_while_the_clock_is_put_back_keeps_the_order_and_the_holder_its_lock
         let Some((server, clock)) = server_with_clock().await else { return };
         let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
         let held = holder.mutex("clock").with_lease(short()).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "clock", 4).await;
+        let queue = QueuedTasks::up(&server, &[&a, &b], "clock", 4).await;
         let _stepped = step(&clock, BACK).await;
         // For longer than a lease and than a waiter's liveness.
         let lost = tokio::time::timeout(ms(4000), held.lost()).await;
         assert!(lost.is_err() && held.is_held(), "lost by a step back: {lost:?}");
         assert_eq!(server.queued("clock").await, 4);
         held.release().await.unwrap();
-        assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+        assert_eq!(queue.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
         server.is_as_new(&a, "clock").await;
     });
 }
@@ -54,11 +54,11 @@ async fn who_waits_while_the_clock_is_put_forward_is_granted_and_the_holder_is_t
     let Some((server, clock)) = server_with_clock().await else { return };
     let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
     let held = holder.mutex("clock").with_ttl(ms(9000)).lock().await.unwrap();
-    let line = Line::up(&server, &[&a, &b], "clock", 4).await;
+    let queue = QueuedTasks::up(&server, &[&a, &b], "clock", 4).await;
     let _stepped = step(&clock, FORWARD).await;
     let reason = soon("the holder is told at its next renewal", ms(3000) + SLACK, held.lost()).await;
     assert_eq!(reason, LossReason::Taken);
-    let mut order = line.order(HAND_OVER * 4 + ms(5000) + SLACK).await;
+    let mut order = queue.order(HAND_OVER * 4 + ms(5000) + SLACK).await;
     order.sort_unstable();
     assert_eq!(order, [0, 1, 2, 3]);
     server.is_as_new(&a, "clock").await;

@@ -81,12 +81,12 @@ impl Kind {
     }
 
     /// Waiters in the queue, each behind the one before; each notes its number when it is granted, and is alone then.
-    async fn line(self, server: &Server, clients: &[&RedisLocks], name: &'static str, count: usize) -> Line {
-        let line = Line::default();
+    async fn queue(self, server: &Server, clients: &[&RedisLocks], name: &'static str, count: usize) -> QueuedTasks {
+        let queue = QueuedTasks::default();
         let mut waiters = Vec::new();
         for number in 0..count {
             let (locks, order, inside) =
-                (clients[number % clients.len()].clone(), line.order.clone(), line.inside.clone());
+                (clients[number % clients.len()].clone(), queue.order.clone(), queue.inside.clone());
             waiters.push(tokio::spawn(async move {
                 let held = self.lock(&locks, name, long()).await.unwrap();
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
@@ -96,18 +96,18 @@ impl Kind {
             }));
             server.until_in_line(&self.key(name), number + 1).await;
         }
-        Line { waiters, ..line }
+        QueuedTasks { waiters, ..queue }
     }
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct QueuedTasks {
     order: Arc<Mutex<Vec<usize>>>,
     inside: Arc<AtomicU32>,
     waiters: Vec<JoinHandle<()>>,
 }
 
-impl Line {
+impl QueuedTasks {
     async fn order(self) -> Vec<usize> {
         for waiter in self.waiters {
             match soon("a waiter is granted", PROMPTLY, waiter).await {
@@ -126,12 +126,12 @@ async fn waiters_of_every_kind_that_are_dropped_anywhere_leave_the_others_in_ord
     for kind in KINDS {
         for cancelled in [&[0][..], &[3], &[1, 2], &[0, 1, 2, 3, 4]] {
             let held = kind.lock(&holder, "line", long()).await.unwrap();
-            let line = kind.line(&server, &[&a, &b], "line", 5).await;
-            cancelled.iter().for_each(|number| line.waiters[*number].abort());
+            let queue = kind.queue(&server, &[&a, &b], "line", 5).await;
+            cancelled.iter().for_each(|number| queue.waiters[*number].abort());
             server.until_in_line(&kind.key("line"), 5 - cancelled.len()).await;
             held.release().await.unwrap();
             let expected: Vec<_> = (0..5).filter(|number| !cancelled.contains(number)).collect();
-            assert_eq!(line.order().await, expected, "{kind:?}");
+            assert_eq!(queue.order().await, expected, "{kind:?}");
             server.has_nothing_left().await;
         }
     }
@@ -145,8 +145,8 @@ fn without_memory_every_kind_is_renewed_cancelled_and_released_and_refused_defin
         let mut all = Vec::new();
         for kind in KINDS {
             let held = kind.lock(&holder, "memory", LeaseOptions::new(ms(2000))).await.unwrap();
-            let line = kind.line(&server, &[&b], "memory", 3).await;
-            all.push((kind, held, line));
+            let queue = kind.queue(&server, &[&b], "memory", 3).await;
+            all.push((kind, held, queue));
         }
         server.say("CONFIG SET maxmemory 1").await;
         for kind in KINDS {
@@ -159,18 +159,18 @@ fn without_memory_every_kind_is_renewed_cancelled_and_released_and_refused_defin
             assert_eq!(server.run(&["EXISTS", &kind.key("new")]).await.as_int(), Some(0));
         }
         // More than a lease has passed: only renewals can have kept them.
-        for (kind, held, line) in &all {
+        for (kind, held, queue) in &all {
             assert!(held.is_held(), "{kind:?} was lost for want of memory");
             held.extend(ms(20_000)).await.unwrap();
-            line.waiters[1].abort();
+            queue.waiters[1].abort();
             server.until_in_line(&kind.key("memory"), 2).await;
         }
-        for (kind, held, line) in all {
+        for (kind, held, queue) in all {
             let grant = held.grant_id().to_string();
             held.release().await.unwrap();
             assert_eq!(server.run(&["HEXISTS", &kind.key("memory"), &grant]).await.as_int(), Some(0), "{kind:?}");
             server.say("CONFIG SET maxmemory 0").await;
-            assert_eq!(line.order().await, [0, 2], "{kind:?}");
+            assert_eq!(queue.order().await, [0, 2], "{kind:?}");
             server.say("CONFIG SET maxmemory 1").await;
         }
         server.has_nothing_left().await;
@@ -190,14 +190,14 @@ async fn every_kind_tells_a_server_its_scripts_again() {
         flush().await;
         assert!(kind.try_lock(&other, "flush").await.unwrap().is_none());
         flush().await;
-        let line = kind.line(&server, &[&other], "flush", 2).await;
+        let queue = kind.queue(&server, &[&other], "flush", 2).await;
         for _ in 0..4 {
             flush().await;
             renewed(&held, 1).await;
         }
         flush().await;
         held.release().await.unwrap();
-        assert_eq!(line.order().await, [0, 1], "{kind:?}");
+        assert_eq!(queue.order().await, [0, 1], "{kind:?}");
     }
     flush().await;
     let guard = locks.rwlock("flush").write().await.unwrap();
@@ -215,14 +215,14 @@ async fn holders_of_every_kind_learn_of_a_restart_without_data_and_waiters_get_i
     let mut all = Vec::new();
     for kind in KINDS {
         let held = kind.lock(&holder, "restart", short()).await.unwrap();
-        all.push((kind, held, kind.line(&server, &[&a, &b], "restart", 4).await));
+        all.push((kind, held, kind.queue(&server, &[&a, &b], "restart", 4).await));
     }
     server.restart().await;
-    for (kind, held, line) in all {
+    for (kind, held, queue) in all {
         let reason = soon("the loss is told", ms(3000) + SLACK, held.lost()).await;
         assert!(matches!(reason, LossReason::Taken | LossReason::Expired), "{kind:?}: {reason}");
         assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
-        let mut order = line.order().await;
+        let mut order = queue.order().await;
         order.sort_unstable();
         assert_eq!(order, [0, 1, 2, 3], "{kind:?}");
     }
@@ -295,11 +295,11 @@ async fn a_grant_of_any_kind_that_was_removed_behind_its_back_is_lost_and_the_ne
     let (a, b) = (server.client().await, server.client().await);
     for kind in KINDS {
         let held = kind.lock(&a, "gone", short()).await.unwrap();
-        let line = kind.line(&server, &[&b], "gone", 1).await;
+        let queue = kind.queue(&server, &[&b], "gone", 1).await;
         server.run(&["DEL", &kind.key("gone")]).await;
         let reason = soon("the renewal finds it out", short().ttl + SLACK, held.lost()).await;
         assert!(matches!(reason, LossReason::Taken | LossReason::Expired), "{reason}");
-        assert_eq!(soon("let in", HAND_OVER + SLACK, line.order()).await, [0]);
+        assert_eq!(soon("let in", HAND_OVER + SLACK, queue.order()).await, [0]);
         eventually("nothing is held", PROMPTLY, async || {
             (server.run(&["EXISTS", &kind.key("gone")]).await.as_int() == Some(0)).then_some(())
         })

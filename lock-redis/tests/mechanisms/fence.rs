@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_redis::{FencingToken, MutexGuard, RedisLocks};
 
-use crate::line::Line;
+use crate::queue::QueuedTasks;
 use crate::server::{PROMPTLY, Server, key, long, ms, obtain, soon};
 
 /// A token, and the one of who waited behind its holder.
@@ -36,11 +36,11 @@ async fn tokens_grow_when_the_last_one_is_forgotten() {
     }
     // Forgotten while somebody waits.
     let held = a.mutex("fence").with_lease(long()).lock().await.unwrap();
-    let line = Line::up(&server, &[&a, &b], "fence", 3).await;
+    let queue = QueuedTasks::up(&server, &[&a, &b], "fence", 3).await;
     server.run(&["DEL", &format!("{}:f", key("fence"))]).await;
     assert!(b.mutex("fence").try_lock().await.unwrap().is_none());
     held.release().await.unwrap();
-    assert_eq!(line.order(PROMPTLY).await, [0, 1, 2]);
+    assert_eq!(queue.order(PROMPTLY).await, [0, 1, 2]);
     server.is_as_new(&a, "fence").await;
 }
 

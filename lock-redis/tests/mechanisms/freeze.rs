@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks};
 
 use crate::bounds;
-use crate::line::Line;
+use crate::queue::QueuedTasks;
 use crate::server::{
     HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, calls, eventually, hasty, key, long, ms, obtain, refused,
     short, soon,
@@ -46,7 +46,7 @@ fn a_freeze_shorter_than_the_lease_costs_nobody_anything() {
         let Some(server) = Server::start().await else { return };
         let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
         let held = holder.mutex("freeze").with_ttl(ms(6000)).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "freeze", 4).await;
+        let queue = QueuedTasks::up(&server, &[&a, &b], "freeze", 4).await;
         let mut lost = held.lost();
         for _ in 0..2 {
             freeze(&server, ms(1500)).await;
@@ -54,7 +54,7 @@ fn a_freeze_shorter_than_the_lease_costs_nobody_anything() {
         }
         assert!(held.is_held() && server.queued("freeze").await == 4);
         held.release().await.unwrap();
-        assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+        assert_eq!(queue.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
         server.is_as_new(&a, "freeze").await;
     });
 }
@@ -67,7 +67,7 @@ fn a_freeze_beyond_the_liveness_of_waiters_drops_none_and_keeps_their_order() {
         let (a, b) = (server.client().await, server.client().await);
         let holder = server.patient_client().await;
         let held = holder.mutex("freeze").with_lease(long()).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "freeze", 6).await;
+        let queue = QueuedTasks::up(&server, &[&a, &b], "freeze", 6).await;
         // So that it knows of the waiters, and its release is one request.
         assert!(holder.mutex("freeze").try_lock_for(ms(5)).await.unwrap().is_none());
         let entered = calls(&server, "zadd").await;
@@ -78,7 +78,7 @@ fn a_freeze_beyond_the_liveness_of_waiters_drops_none_and_keeps_their_order() {
         tokio::time::sleep(ms(4500)).await;
         server.cont().unwrap();
         released.await.unwrap().unwrap();
-        assert_eq!(line.order(HAND_OVER * 6 + SLACK).await, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(queue.order(HAND_OVER * 6 + SLACK).await, [0, 1, 2, 3, 4, 5]);
         // Who is dropped enters again.
         let dropped = calls(&server, "zadd").await - entered;
         assert_eq!(dropped, 0, "waiters were dropped, though it was the server that was silent");
@@ -92,7 +92,7 @@ fn a_lease_that_ends_in_a_freeze_is_lost_on_time_and_the_first_waiter_has_the_lo
         let Some(server) = Server::start().await else { return };
         let (holder, a, b) = (server.hasty_client().await, server.client().await, server.client().await);
         let held = holder.mutex("freeze").with_lease(short()).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "freeze", 3).await;
+        let queue = QueuedTasks::up(&server, &[&a, &b], "freeze", 3).await;
         server.stop().unwrap();
         let left = held.remaining();
         let reason = soon("the holder is told", left + SLACK, held.lost()).await;
@@ -103,7 +103,7 @@ fn a_lease_that_ends_in_a_freeze_is_lost_on_time_and_the_first_waiter_has_the_lo
         assert!(began.elapsed() < SHORT + ms(500), "the release took {:?}", began.elapsed());
         tokio::time::sleep(ms(1500)).await;
         server.cont().unwrap();
-        assert_eq!(line.order(HAND_OVER * 3 + SLACK).await, [0, 1, 2]);
+        assert_eq!(queue.order(HAND_OVER * 3 + SLACK).await, [0, 1, 2]);
         server.is_as_new(&holder, "freeze").await;
     });
 }

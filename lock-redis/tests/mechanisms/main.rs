@@ -20,7 +20,6 @@ mod freeze;
 mod honest;
 mod input;
 mod late;
-mod line;
 mod links;
 #[path = "../shared/mistaken_network.rs"]
 mod mistaken_network;
@@ -30,6 +29,7 @@ mod owners;
 mod panics;
 mod permits;
 mod pushes;
+mod queue;
 mod readers;
 mod reconnects;
 mod redisson;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use lock_redis::{ErrorKind, LeaseOptions};
 
-use crate::line::Doomed;
+use crate::queue::Doomed;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, long, ms, runs, soon};
 
 const KEY: &str = "lock:rwlock:{readers}";

@@ -2,7 +2,7 @@
 
 use lock_redis::{ErrorKind, Phase, Retry};
 
-use crate::line::Line;
+use crate::queue::QueuedTasks;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, ms, obtain, often, refused, renewed, soon};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +53,7 @@ async fn a_release_without_memory_frees_and_the_waiters_get_the_lock_in_order() 
     // At once, and after the waiters' signs of life have failed for longer than their liveness.
     for pause in [0, 4000] {
         let held = holder.mutex("refusal").with_lease(long()).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "refusal", 4).await;
+        let queue = QueuedTasks::up(&server, &[&a, &b], "refusal", 4).await;
         server.say("CONFIG SET maxmemory 1").await;
         tokio::time::sleep(ms(pause)).await;
         let grant = held.grant_id();
@@ -62,7 +62,7 @@ async fn a_release_without_memory_frees_and_the_waiters_get_the_lock_in_order() 
         assert!(seen.holders.iter().all(|holder| holder.grant != Some(grant)), "the release freed nothing: {seen:?}");
         tokio::time::sleep(ms(500)).await;
         server.say("CONFIG SET maxmemory 0").await;
-        assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+        assert_eq!(queue.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
         server.is_as_new(&a, "refusal").await;
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig};
 
-use crate::line::Line;
+use crate::queue::QueuedTasks;
 use crate::server::{
     HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, hasty, long, ms, obtain, often, refused, renewed, soon,
 };
@@ -94,10 +94,10 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     server.say("SCRIPT FLUSH").await;
     server.run(&["SET", "lock:mutex:{line}:f", "9007199254000000"]).await;
     let held = a.mutex("line").with_lease(long()).lock().await.unwrap();
-    let line = Line::up(&server, &[&a, &b], "line", 4).await;
+    let queue = QueuedTasks::up(&server, &[&a, &b], "line", 4).await;
     server.say("CLIENT KILL USER locks").await;
     held.release().await.unwrap();
-    assert_eq!(line.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
+    assert_eq!(queue.order(HAND_OVER * 4 + SLACK).await, [0, 1, 2, 3]);
     assert_eq!(denials(&server).await, "[]");
     server.is_as_new(&a, "line").await;
     // And it is a real limit.

@@ -11,12 +11,12 @@ use tokio::task::JoinHandle;
 use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, configured, hasty, key, long, ms, obtain, soon};
 
 /// Waiters that are in the queue in the order of their numbers; each notes its number when it is granted.
-pub(crate) struct Line {
+pub(crate) struct QueuedTasks {
     order: Arc<Mutex<Vec<usize>>>,
     waiters: Vec<JoinHandle<()>>,
 }
 
-impl Line {
+impl QueuedTasks {
     /// So many, each behind the one before, through these clients in turn.
     pub(crate) async fn up(server: &Server, clients: &[&RedisLocks], name: &str, count: usize) -> Self {
         let order = Arc::<Mutex<Vec<_>>>::default();
@@ -139,12 +139,12 @@ async fn waiters_that_cancel_at_the_instant_of_the_hand_over_lose_nothing() {
     let (holder, a, b) = (server.client().await, server.client().await, server.client().await);
     for round in 0..40 {
         let held = holder.mutex("line").with_lease(long()).lock().await.unwrap();
-        let line = Line::up(&server, &[&a, &b], "line", 3).await;
+        let queue = QueuedTasks::up(&server, &[&a, &b], "line", 3).await;
         let released = tokio::spawn(held.release());
         tokio::time::sleep(Duration::from_micros(50 * (round % 20))).await;
-        line.cancel(0);
+        queue.cancel(0);
         released.await.unwrap().unwrap();
-        let order = line.order(PROMPTLY).await;
+        let order = queue.order(PROMPTLY).await;
         assert!(order == [1, 2] || order == [0, 1, 2], "{order:?}");
     }
     server.is_as_new(&holder, "line").await;
