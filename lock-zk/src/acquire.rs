@@ -1,7 +1,8 @@
 //! The recipe: a node in the queue, and the wait until nobody that matters is before it.
 //!
 //! 1. A sequential ephemeral node is asked for, whose name carries the attempt's id, and right behind it the listing of
-//!    its directory. The servers answer the requests of one session in order, so the listing shows everybody before us.
+//!    its directory. The servers answer the requests of one session in order, so the listing shows everybody before us. A wait
+//!    whose client's node came last, as far as it knows, lists only if that is not the one right before.
 //! 2. If nobody that matters is before us, the lock is ours; its token is the transaction that made the node. Who wants
 //!    permits of a semaphore takes them now ([`permits`](crate::wait::permits)).
 //! 3. Otherwise the nearest that matters is waited for: within this process without asking the servers, else by a watch.
@@ -60,7 +61,7 @@ impl Acquirer {
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, StepError> {
-        let mut entry = QueueEntry::register(&self.queue, attempt, session).await?;
+        let mut entry = QueueEntry::register(&self.queue, attempt, session, false).await?;
         let position = entry.settle(Event::Begin).await?;
         if let Kind::Permits { .. } = attempt.kind {
             return self.permits.try_acquire(attempt, &mut entry, position).await;
@@ -147,7 +148,7 @@ impl Acquirer {
         attempt: &Attempt,
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, StepError> {
-        let mut entry = QueueEntry::register(&self.queue, attempt, session).await?;
+        let mut entry = QueueEntry::register(&self.queue, attempt, session, true).await?;
         if let Kind::Permits { .. } = attempt.kind
             && let Some(granted) = self.permits.claim(attempt, &mut entry).await?
         {

@@ -128,6 +128,8 @@ struct Entries {
     registrations: HashMap<GrantId, Arc<Registration>>,
     /// By a node's path; dropped when the node is gone, which wakes whoever waits for it here.
     local_nodes: HashMap<String, LocalNode>,
+    /// The node of this process that came last into each queue, as far as it is there, by the queue's directory.
+    last_nodes: HashMap<String, String>,
 }
 
 impl Entries {
@@ -135,6 +137,20 @@ impl Entries {
     fn has(&self, registration: &Registration) -> bool {
         self.registrations.get(&registration.grant).is_some_and(|present| std::ptr::eq(&**present, registration))
     }
+
+    /// Notes that a node is gone, and wakes whoever waits for it.
+    fn remove_node(&mut self, path: &str) {
+        self.local_nodes.remove(path);
+        let directory = parent(path);
+        if self.last_nodes.get(directory).is_some_and(|last| last == path) {
+            self.last_nodes.remove(directory);
+        }
+    }
+}
+
+/// Returns the directory of a node.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 /// A node of this process that is at the servers.
@@ -176,10 +192,27 @@ impl Registry {
         }
         let path = node.path.clone();
         if let Some(before) = locked(&registration.node).replace(node) {
-            entries.local_nodes.remove(&before.path);
+            entries.remove_node(&before.path);
         }
+        entries.last_nodes.insert(parent(&path).to_owned(), path.clone());
         entries.local_nodes.entry(path).or_default();
         registration.is_changing.store(false, Ordering::Release);
+    }
+
+    /// Whether the last node that this process knows in a queue is one of its own: then the next one probably comes right behind it.
+    pub(crate) fn knows_last(&self, lock: &LockPaths) -> bool {
+        self.entries().last_nodes.contains_key(&lock.directory)
+    }
+
+    /// Notes that the registration's node is there now, as [`set_node`](Registry::set_node) does. Returns the node of this process right
+    /// before it, if there is one: nobody can come between two numbers that follow each other.
+    pub(crate) fn set_node_behind(&self, registration: &Registration, node: Created) -> Option<Contender> {
+        let lock = &registration.lock;
+        let contender = |path: &str| lock.contender(&lock.directory, path.rsplit_once('/')?.1.to_owned());
+        let last = self.entries().last_nodes.get(&lock.directory).and_then(|path| contender(path));
+        let number = contender(&node.path).map(|contender| contender.number);
+        self.set_node(registration, node);
+        last.filter(|last| number.is_some_and(|number| number.wrapping_sub(1) == last.number))
     }
 
     /// Makes the directory of the queue in which the registration is to have a node.
@@ -197,6 +230,21 @@ impl Registry {
         failure
     }
 
+    /// Returns the limit in which this client believes for a grant of its own, of a semaphore.
+    pub(crate) fn limit_of(&self, grant: GrantId) -> Option<u32> {
+        self.entries().registrations.get(&grant)?.lock.limit
+    }
+
+    /// Tells whoever stands right behind it, in this process, that the registration has left the queue as its first one, by a request
+    /// that was sent at this instant: so now that one is the first, if it is there.
+    pub(crate) fn left_queue(&self, registration: &Registration, sent_at: BootInstant) {
+        if let Some(node) = registration.node()
+            && let Some(local_node) = self.entries().local_nodes.get(&node.path)
+        {
+            local_node.handed_over.send_replace(Some(sent_at));
+        }
+    }
+
     /// Notes that the registration has permits now, and is not in the queue any more.
     pub(crate) fn set_permits(&self, registration: &Registration, paths: Vec<String>) {
         let mut entries = self.entries();
@@ -204,7 +252,7 @@ impl Registry {
             return;
         }
         if let Some(before) = locked(&registration.node).take() {
-            entries.local_nodes.remove(&before.path);
+            entries.remove_node(&before.path);
         }
         *locked(&registration.permits) = paths;
         registration.is_changing.store(false, Ordering::Release);
@@ -233,14 +281,14 @@ impl Registry {
     }
 
     /// Returns the node right behind this registration's in its queue, if it is one of the same session. Only where one waits
-    /// for one: whoever holds a lock that has no readers is followed by whoever waits for it.
+    /// for one: whoever holds a mutex or a write lock is followed by the mutex or the writer that waits for it. (A reader that does so
+    /// may be one of many.)
     pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<String> {
         let (entries, node) = (self.entries(), registration.node()?);
-        if registration.lock.role != Role::Lock {
-            return None;
-        }
         let next = entries.registrations.get(&entries.local_nodes.get(&node.path)?.next?)?;
-        if !Arc::ptr_eq(&next.session, &registration.session) {
+        let alone = |role| matches!(role, Role::Lock | Role::Write);
+        let are_alone = alone(registration.lock.role) && alone(next.lock.role);
+        if !are_alone || !Arc::ptr_eq(&next.session, &registration.session) {
             return None;
         }
         next.node().map(|node| node.path)
@@ -249,11 +297,7 @@ impl Registry {
     /// Deregisters what has handed over: its node is gone, and the servers had the next one's when it went, by a request that
     /// was sent at this instant.
     pub(crate) fn handed_over(&self, registration: &Registration, sent_at: BootInstant) {
-        if let Some(node) = registration.node()
-            && let Some(local_node) = self.entries().local_nodes.get(&node.path)
-        {
-            local_node.handed_over.send_replace(Some(sent_at));
-        }
+        self.left_queue(registration, sent_at);
         self.deregister(registration);
     }
 
@@ -271,7 +315,7 @@ impl Registry {
     /// Wakes whoever waits for the registration's node: somebody else has deleted it, and its holder does not know yet.
     pub(crate) fn node_deleted(&self, registration: &Registration) {
         if let Some(node) = registration.node() {
-            self.entries().local_nodes.remove(&node.path);
+            self.entries().remove_node(&node.path);
         }
     }
 
@@ -301,7 +345,7 @@ impl Registry {
         // Taken before the entries are locked: elsewhere a registration is looked at from within it.
         let node = locked(&registration.node).take();
         if let Some(node) = node {
-            self.entries().local_nodes.remove(&node.path);
+            self.entries().remove_node(&node.path);
         }
     }
 
@@ -349,6 +393,34 @@ mod tests {
         let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
         assert!(taken.await.unwrap().is_ok_and(|registration| registration.node().is_none()), "a deadlock");
         assert!(before.node().is_none() && registry.until_gone(&path, grant).is_none());
+    }
+
+    #[tokio::test]
+    async fn the_node_right_before_is_known_if_it_is_of_this_process_and_there() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let (sessions, layout) = connect(server.url()).await;
+        let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
+        let lock = || LockPaths::of(&layout, &"behind".into(), Kind::Mutex).unwrap();
+        let enter = |number: u32| {
+            let grant = GrantId::random().unwrap();
+            let registration = registry.register(grant, &session, lock());
+            let node = Created { path: format!("{}{number:010}", lock().stem(grant)), czxid: 1 };
+            let before = registry.set_node_behind(&registration, node);
+            (registration, before.map(|before| before.number))
+        };
+        assert!(!registry.knows_last(&lock()));
+        let (_first, before) = enter(7);
+        assert_eq!(before, None);
+        assert!(registry.knows_last(&lock()));
+        let (second, before) = enter(8);
+        assert_eq!(before, Some(7));
+        assert_eq!(enter(10).1, None, "somebody else's is between");
+        registry.deregister(&second);
+        let (last, before) = enter(11);
+        assert_eq!(before, Some(10));
+        registry.deregister(&last);
+        assert!(!registry.knows_last(&lock()), "nobody knows who is last now");
+        assert_eq!(enter(12).1, None);
     }
 
     #[tokio::test]

@@ -215,6 +215,11 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
         directory: &str,
     ) -> (Response<'static, Created>, Response<'static, Vec<String>>);
 
+    /// As [`append`](Connection::append), without the listing.
+    fn enqueue(&self, stem: &str, data: &[u8], directory: &str) -> Response<'static, Created> {
+        self.append(stem, data, directory).0
+    }
+
     /// Makes an ephemeral node of exactly this name.
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created>;
 

@@ -57,6 +57,8 @@ pub(crate) struct LockPaths {
     pub(crate) role: Role,
     /// The directory of the permits, of a semaphore.
     leases: Option<String>,
+    /// The number of permits that there are, as this client believes.
+    pub(crate) limit: Option<u32>,
     /// Whether clients of other libraries may be there.
     is_shared: bool,
     pub(crate) dialect: Dialect,
@@ -82,7 +84,8 @@ impl LockPaths {
         }
         let leases = (needed == Role::Permit).then(|| format!("{directory}{LEASES}"));
         let directory = if leases.is_some() { format!("{directory}{QUEUE}") } else { directory };
-        Ok(Self { directory, role, leases, is_shared, dialect })
+        let limit = if let Kind::Permits { limit, .. } = kind { Some(limit) } else { None };
+        Ok(Self { directory, role, leases, limit, is_shared, dialect })
     }
 
     /// Whether clients of other libraries may be there.

@@ -29,7 +29,7 @@ pub enum Way {
 /// A request that an attempt needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// Makes a node at the end of the queue, and lists the queue right behind it.
+    /// Makes a node at the end of the queue, and lists the queue right behind it unless the node before is probably known.
     Append,
     /// Makes a node if the queue is empty.
     Claim,
@@ -59,6 +59,8 @@ pub enum Event<N, M> {
     Begin,
     /// The attempt's node was made, by a request that was sent at this instant.
     Created(N, BootInstant),
+    /// This node, which is there and is of this process, stands right before the attempt's.
+    Follows(M),
     /// No node was made, since there is no directory.
     NoDirectory,
     /// The directory was made.
@@ -127,6 +129,7 @@ impl<N> Contention<N> {
                     Way::Claim => Action::Stand(QueuePosition::First(sent_at)),
                 }
             }
+            Event::Follows(before) => Action::Stand(QueuePosition::Behind(before)),
             Event::NoDirectory => Action::Ask(Request::MakeDirectory),
             Event::DirectoryMade => self.enqueue(),
             Event::Taken => Action::Ask(Request::List),
@@ -225,6 +228,16 @@ mod tests {
         let _ = step(&mut contention, Event::Begin);
         let _ = step(&mut contention, Event::Created(5, SENT));
         contention
+    }
+
+    #[test]
+    fn whoever_follows_a_node_of_its_process_waits_for_that_without_a_listing() {
+        let mut contention = placed(Way::Append);
+        assert_eq!(
+            step(&mut contention, Event::Follows((4, Role::Lock))),
+            Action::Stand(QueuePosition::Behind((4, Role::Lock)))
+        );
+        assert_eq!(step(&mut contention, Event::Look), Action::Ask(Request::List));
     }
 
     /// The position of the node 5 behind others of these roles.

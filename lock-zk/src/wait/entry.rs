@@ -35,6 +35,8 @@ pub(crate) struct QueueEntry<'a> {
     contention: Contention<Created>,
     /// Whether nothing was asked for yet that the registration could have.
     is_fresh: bool,
+    /// Whether the attempt waits. A try is to know how the queue is at the servers.
+    waits: bool,
 }
 
 impl<'a> QueueEntry<'a> {
@@ -43,10 +45,11 @@ impl<'a> QueueEntry<'a> {
         queues: &'a LockQueues,
         attempt: &'a Attempt,
         session: &Arc<Session>,
+        waits: bool,
     ) -> Result<Self, StepError> {
         let registration = retry_unanswered(|| register(queues, attempt, session)).await?;
         let contention = Contention::new(queues.way(attempt));
-        Ok(Self { queues, attempt, registration, contention, is_fresh: true })
+        Ok(Self { queues, attempt, registration, contention, is_fresh: true, waits })
     }
 
     /// Notes that something was asked for: whatever the attempt asks for from now on is of a registration of its own.
@@ -94,7 +97,14 @@ impl<'a> QueueEntry<'a> {
         let registration = self.registration.clone();
         let stem = registration.lock.stem(registration.grant);
         let sent_at = SystemClock.now();
-        let (created, listed) = registration.session.connection.append(&stem, &record, &registration.lock.directory);
+        let connection = &registration.session.connection;
+        if self.waits && self.queues.registry.knows_last(&registration.lock) {
+            return match connection.enqueue(&stem, &record, &registration.lock.directory).await {
+                Ok(node) => Ok(self.enqueued(&registration, node, sent_at)),
+                Err(failure) => self.not_made(failure),
+            };
+        }
+        let (created, listed) = connection.append(&stem, &record, &registration.lock.directory);
         match created.await {
             Ok(node) => {
                 self.queues.registry.set_node(&registration, node.clone());
@@ -104,6 +114,15 @@ impl<'a> QueueEntry<'a> {
             }
             Err(failure) => self.not_made(failure),
         }
+    }
+
+    /// Notes the attempt's node, and returns the node of this process right before it, if that is the one to wait for.
+    fn enqueued(&mut self, registration: &Registration, node: Created, sent_at: BootInstant) -> QueueEvent {
+        let before = self.queues.registry.set_node_behind(registration, node.clone());
+        // It asks for the listing, which may not be needed.
+        let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
+        let is_awaited = |before: &Contender| registration.lock.role != Role::Read || before.role == Role::Write;
+        before.filter(is_awaited).map_or(Event::Look, Event::Follows)
     }
 
     /// Claims the lock by one transaction, which deletes its directory, makes it anew, and makes a node in it. A directory with

@@ -15,7 +15,7 @@ use super::POLL_INTERVAL;
 use super::taking::{is_within, left_behind};
 use crate::client::{Connection, Failure, Fate, Node, NodeChange, read_permitted};
 use crate::error::{StepError, retry_unanswered};
-use crate::registry::Registration;
+use crate::registry::{Registration, Registry};
 use crate::session::Poller;
 use crate::store::contender::Contender;
 use crate::store::layout::LockPaths;
@@ -30,11 +30,12 @@ const LOOKED_AT: usize = 100;
 pub(super) struct FreePermits<'a> {
     attempt: &'a Attempt,
     registration: &'a Registration,
+    registry: &'a Registry,
 }
 
 impl<'a> FreePermits<'a> {
-    pub(super) const fn new(attempt: &'a Attempt, registration: &'a Registration) -> Self {
-        Self { attempt, registration }
+    pub(super) const fn new(attempt: &'a Attempt, registration: &'a Registration, registry: &'a Registry) -> Self {
+        Self { attempt, registration, registry }
     }
 
     /// Returns the number of permits that the attempt asks for.
@@ -90,19 +91,32 @@ impl<'a> FreePermits<'a> {
     /// # Errors
     /// `LimitMismatch` if somebody else's client believes in another limit.
     async fn check_limit(self, held: &[Contender]) -> Result<(), StepError> {
-        let paths: Vec<_> = held.iter().take(LOOKED_AT).map(|lease| self.lock().permit_path(&lease.name)).collect();
-        if !paths.is_empty() {
-            // What others keep to themselves counts, and says nothing of its limit.
-            for node in read_permitted(self.connection(), &paths).await?.into_iter().flatten().flatten() {
-                let permits = HolderRecord::parse(&node).and_then(|record| record.permits());
-                if let Some(theirs) = permits.map(|permits| permits.limit).filter(|theirs| *theirs != self.limit()) {
-                    let what =
-                        format!("the permits in use were asked for with a limit of {theirs}, not {}", self.limit());
-                    return Err(self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what).into());
-                }
+        let mut paths = Vec::new();
+        for lease in held.iter().take(LOOKED_AT) {
+            // Of its own permits the client knows it.
+            match lease.grant.and_then(|grant| self.registry.limit_of(grant)) {
+                Some(theirs) => self.compare_limit(theirs)?,
+                None => paths.push(self.lock().permit_path(&lease.name)),
+            }
+        }
+        if paths.is_empty() {
+            return Ok(());
+        }
+        // What others keep to themselves counts, and says nothing of its limit.
+        for node in read_permitted(self.connection(), &paths).await?.into_iter().flatten().flatten() {
+            if let Some(permits) = HolderRecord::parse(&node).and_then(|record| record.permits()) {
+                self.compare_limit(permits.limit)?;
             }
         }
         Ok(())
+    }
+
+    fn compare_limit(self, theirs: u32) -> Result<(), StepError> {
+        if theirs == self.limit() {
+            return Ok(());
+        }
+        let what = format!("the permits in use were asked for with a limit of {theirs}, not {}", self.limit());
+        Err(self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what).into())
     }
 
     /// Returns the number of permits that are left when everybody before us has got theirs; none if somebody before us has to
@@ -159,7 +173,9 @@ impl<'a> FreePermits<'a> {
     /// Waits until there are enough, and returns when news of it came, if they did.
     pub(super) async fn until_enough(self, refused: &watch::Sender<bool>) -> Result<Option<BootInstant>, StepError> {
         let (mut woken_at, poller) = (None, self.registration.session.pollers.begin());
-        while retry_unanswered(|| self.count()).await? < self.asked() {
+        // Behind others there are too few at first, most often: they are counted with the watch.
+        let mut are_few = *refused.borrow();
+        while std::mem::take(&mut are_few) || retry_unanswered(|| self.count()).await? < self.asked() {
             refused.send_replace(true);
             let Some(_kept) = self.registration.session.watch_budget(self.lock().permit_directory(), &poller).await
             else {

@@ -119,7 +119,7 @@ impl Permits {
         mut position: QueuePosition<Contender>,
     ) -> Result<Option<Grant>, StepError> {
         let registration = &*entry.registration.clone();
-        let free = FreePermits::new(attempt, registration);
+        let free = FreePermits::new(attempt, registration, &self.registry);
         let until = Instant::now() + attempt.op_timeout / 2;
         loop {
             let left = match &position {
@@ -162,7 +162,7 @@ impl Permits {
         refused: &watch::Sender<bool>,
         queue_yield: &mut QueueYield,
     ) -> Result<Option<Grant>, StepError> {
-        let free = FreePermits::new(attempt, registration);
+        let free = FreePermits::new(attempt, registration, &self.registry);
         let needs_several = registration.lock.is_shared() && free.asked() > 1;
         let woken_at = tokio::select! {
             biased;
@@ -195,7 +195,7 @@ impl Permits {
         place: Option<&Created>,
     ) -> Result<Option<Grant>, StepError> {
         let (mut sent_at, mut pauses, mut was_spent) = (SystemClock.now(), error::pauses(), false);
-        let free = FreePermits::new(attempt, registration);
+        let free = FreePermits::new(attempt, registration, &self.registry);
         let (mut taking, mut token) = match place {
             Some(place) => (Taking::in_place(registration.lock.is_shared()), Some(place.czxid)),
             None => (Taking::without_place(), None),
@@ -299,7 +299,7 @@ impl Permits {
         attempt: &Attempt,
         registration: &Registration,
     ) -> (Result<Option<i64>, StepError>, Result<Vec<String>, Failure>) {
-        let free = FreePermits::new(attempt, registration);
+        let free = FreePermits::new(attempt, registration, &self.registry);
         let record = HolderRecord::new(attempt, registration.session.connection.timeout()).to_bytes();
         let wanted = match registration.lock.permits(registration.grant, free.asked(), record.len()) {
             Ok(wanted) => wanted,
@@ -324,10 +324,12 @@ impl Permits {
         place: &Created,
     ) -> Result<TakingEvent, StepError> {
         let record = HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(place.czxid);
-        let (record, asked) = (record.to_bytes(), FreePermits::new(attempt, registration).asked());
+        let (record, asked) = (record.to_bytes(), FreePermits::new(attempt, registration, &self.registry).asked());
         let wanted = registration.lock.permits(registration.grant, asked, record.len())?;
+        let sent_at = SystemClock.now();
         match registration.exchange(std::slice::from_ref(&place.path), &wanted, &record).await {
             Ok(paths) => {
+                self.registry.left_queue(registration, sent_at);
                 self.registry.set_permits(registration, paths);
                 Ok(TakingEvent::Made)
             }

@@ -8,31 +8,51 @@ use lock_zk::{ErrorKind, SessionState};
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, nodes, over, server, soon};
 
+/// Create, and the transaction that deletes: a waiter that comes right behind a node of its own process lists nothing.
 #[tokio::test]
-async fn a_hand_over_within_a_process_takes_three_requests() {
+async fn a_hand_over_within_a_process_takes_two_requests() {
     const TURNS: i64 = 200;
     let Some(server) = server().await else { return };
     let a = client(server.url(), LASTING).await;
     let received = async || server.figure("zk_packets_received").await.unwrap();
-    let mutex = a.mutex("local");
+    let (mutex, write) = (a.mutex("local"), a.rwlock("local"));
     mutex.lock().await.unwrap().release().await.unwrap();
-    let before = received().await;
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let mutex = mutex.clone();
-            tokio::spawn(async move {
-                for _ in 0..TURNS / 8 {
-                    mutex.lock().await.unwrap().release().await.unwrap();
-                }
+    write.write().await.unwrap().release().await.unwrap();
+    for is_mutex in [true, false] {
+        let before = received().await;
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (mutex, write) = (mutex.clone(), write.clone());
+                tokio::spawn(async move {
+                    for _ in 0..TURNS / 8 {
+                        if is_mutex {
+                            mutex.lock().await.unwrap().release().await.unwrap();
+                        } else {
+                            write.write().await.unwrap().release().await.unwrap();
+                        }
+                    }
+                })
             })
-        })
-        .collect();
-    for task in tasks {
-        soon("every turn is taken", PROMPTLY * 3, task).await.unwrap();
+            .collect();
+        for task in tasks {
+            soon("every turn is taken", PROMPTLY * 3, task).await.unwrap();
+        }
+        // A few pings and heartbeats, and a listing where nobody waited, or two answers were told in another order.
+        let requests = received().await - before;
+        assert!(requests <= TURNS * 2 + TURNS / 2, "{requests} requests for {TURNS} turns, mutex: {is_mutex}");
     }
-    // Create, list, and the transaction that deletes; a few pings and heartbeats, and a listing where nobody waited.
-    let requests = received().await - before;
-    assert!(requests <= TURNS * 3 + TURNS / 4, "{requests} requests for {TURNS} turns");
+}
+
+/// The node of an attempt of this process is gone, and its client does not know yet: whoever tries looks at the servers.
+#[tokio::test]
+async fn a_try_behind_a_node_of_its_own_process_looks_whether_that_is_there() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let held = a.mutex("gone").with_ttl(ms(60_000)).lock().await.unwrap();
+    assert!(a.mutex("gone").try_lock().await.unwrap().is_none());
+    truth.delete(&nodes(&truth, "gone").await[0]).await.unwrap();
+    a.mutex("gone").try_lock().await.unwrap().expect("nobody has it").release().await.unwrap();
+    fails(held.release().await, ErrorKind::NotHeld);
 }
 
 #[tokio::test]

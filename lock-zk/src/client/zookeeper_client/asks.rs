@@ -24,17 +24,23 @@ pub(super) struct Place {
     pub(super) access: Arc<[Acl]>,
 }
 
-/// The making of a place, and the listing behind it.
+/// The making of a place, and the listing behind it if that is wanted.
 pub(super) struct Append {
     pub(super) place: Arc<Place>,
     pub(super) created: AnswerSender<Created>,
-    pub(super) listed: AnswerSender<Vec<String>>,
+    pub(super) listed: Option<AnswerSender<Vec<String>>>,
 }
 
 impl Append {
+    /// Returns the directory to list, if there is one.
+    pub(super) fn listing(&self) -> Option<Arc<str>> {
+        self.listed.as_ref().map(|_| self.place.directory.as_str().into())
+    }
+
     /// Returns how to tell of the place, and the listing.
-    pub(super) fn into_parts(self) -> (AnswerSender<Created>, List) {
-        (self.created, List { path: self.place.directory.as_str().into(), answer: self.listed })
+    pub(super) fn into_parts(self) -> (AnswerSender<Created>, Option<List>) {
+        let path = self.listing();
+        (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answer }))
     }
 }
 

@@ -81,6 +81,11 @@ impl ZookeeperClient {
         self.scheduler.send(priority, request)
     }
 
+    fn place(&self, stem: &str, data: &[u8], directory: &str) -> Place {
+        let (stem, directory, data) = (stem.to_owned(), directory.to_owned(), data.to_vec());
+        Place { stem, directory, data, access: self.access.clone() }
+    }
+
     /// Reads by as few requests as can be, all of them on their way at once.
     fn read(&self, priority: Priority, paths: &[String]) -> Vec<Response<'static, ReadNodes>> {
         let read = |chunk: &[String]| {
@@ -177,8 +182,11 @@ impl Connection for ZookeeperClient {
         data: &[u8],
         directory: &str,
     ) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
-        let (stem, directory, data) = (stem.to_owned(), directory.to_owned(), data.to_vec());
-        self.scheduler.append(Place { stem, directory, data, access: self.access.clone() })
+        self.scheduler.append(self.place(stem, data, directory))
+    }
+
+    fn enqueue(&self, stem: &str, data: &[u8], directory: &str) -> Response<'static, Created> {
+        self.scheduler.enqueue(self.place(stem, data, directory))
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {

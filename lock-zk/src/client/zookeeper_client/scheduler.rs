@@ -157,8 +157,23 @@ impl Scheduler {
             return (failed(Failure::no_room()), failed(Failure::no_room()));
         }
         let ((created, is_created), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
-        self.enter(&mut way, Waiting::Append(Append { place, created, listed }));
+        self.enter(&mut way, Waiting::Append(Append { place, created, listed: Some(listed) }));
         (answer_of(is_created), answer_of(is_listed))
+    }
+
+    /// Makes a place in a queue.
+    pub(super) fn enqueue(&self, place: Place) -> Response<'static, Created> {
+        let (mut way, place) = (self.shared.way(), Arc::new(place));
+        let Some(client) = way.client.clone() else { return failed(over()) };
+        if self.shared.is_idle(&way) {
+            return self.shared.ask(Some(InFlight::new(&self.shared.under_way)), asks::create(client, place));
+        }
+        if way.waiting.len() >= LONGEST_BACKLOG {
+            return failed(Failure::no_room());
+        }
+        let (created, is_created) = oneshot::channel();
+        self.enter(&mut way, Waiting::Append(Append { place, created, listed: None }));
+        answer_of(is_created)
     }
 
     /// Deletes a node, whether somebody waits for the answer or not.

@@ -101,7 +101,7 @@ impl Sending {
             return Box::pin(join_all(sent).map(drop));
         }
         let places = appends.iter().map(|append| append.place.clone()).collect();
-        let directories = appends.iter().map(|append| append.place.directory.as_str().into()).collect();
+        let directories = appends.iter().filter_map(Append::listing).collect();
         let created = self.shared.track(asks::create_all(client.clone(), self.shared.stamp.path.clone(), places));
         let listed = self.list_all(client, directories);
         let sending = self.clone();
@@ -118,7 +118,7 @@ impl Sending {
                 made => {
                     let (created, lists): (Vec<_>, Vec<_>) = appends.into_iter().map(Append::into_parts).unzip();
                     tell(created, made.map(|made| made.unwrap_or_default()));
-                    sending.tell_lists(lists, listed).await;
+                    sending.tell_lists(lists.into_iter().flatten().collect(), listed).await;
                 }
             }
         })
@@ -197,13 +197,15 @@ impl Sending {
 }
 
 fn append_singly(shared: &Dispatch, client: &Arc<Client>, append: Append) -> RequestFuture {
-    let directory = append.place.directory.as_str().into();
-    let created = shared.track(asks::create(client.clone(), append.place));
-    let listed = shared.track(asks::list(client.clone(), shared.listings.clone(), directory));
+    let (place, (created, list)) = (append.place.clone(), append.into_parts());
+    let made = shared.track(asks::create(client.clone(), place));
+    let listed = list.map(|list| list_singly(shared, client, list));
     Box::pin(async move {
         // Here and below: nobody may wait for it any more.
-        let _ = append.created.send(created.await);
-        let _ = append.listed.send(listed.await);
+        let _ = created.send(made.await);
+        if let Some(listed) = listed {
+            listed.await;
+        }
     })
 }
 
