@@ -181,7 +181,7 @@ impl Acquirer {
                         self.permits.found_held(&entry.registration);
                     }
                     let news;
-                    (woken_at, news) = self.queue.wait_for_node(&entry.registration, &node).await?;
+                    (woken_at, news) = entry.wait_for_node(&node).await?;
                     news
                 }
                 QueuePosition::Missing => Event::Rejoin,

@@ -39,33 +39,37 @@ impl Registration {
         new: &[NewNode],
         data: &[u8],
     ) -> impl Future<Output = Result<Vec<String>, Failure>> {
-        self.changing(self.session.connection.exchange(old, new, data))
+        let was_changing = self.begin_change();
+        self.end_change(was_changing, self.session.connection.exchange(old, new, data))
     }
 
     /// Makes permits for this registration while nobody is in the queue, as a whole; `None` if somebody is. Lists all permits right behind
-    /// it. Until the answer has come, as [`exchange`](Registration::exchange).
+    /// it. Nobody knows all of its nodes until then, as with an [`exchange`](Registration::exchange).
     pub(crate) fn claim(
         &self,
         new: &[NewNode],
         data: &[u8],
     ) -> (impl Future<Output = Result<Option<Vec<Created>>, Failure>>, Response<'static, Vec<String>>) {
+        let was_changing = self.begin_change();
         let (queue, permits) = (&self.lock.directory, self.lock.permit_directory());
         let (claimed, listed) = self.session.connection.claim_beside(queue, new, data, permits);
-        (self.changing(claimed), listed)
+        (self.end_change(was_changing, claimed), listed)
     }
 
-    /// Notes that its nodes change by what was asked for just now.
-    fn changing<'a, T>(&'a self, asked: Response<'a, T>) -> impl Future<Output = Result<T, Failure>> {
-        let was_changing = self.is_changing.swap(true, Ordering::AcqRel);
-        async move {
-            let outcome = asked.await;
-            // A refusal says nothing of an earlier exchange whose answer was lost.
-            let is_refused = |failure: &Failure| !matches!(failure.fate, Fate::Unknown | Fate::Ended);
-            if !was_changing && outcome.as_ref().is_err_and(is_refused) {
-                self.is_changing.store(false, Ordering::Release);
-            }
-            outcome
+    /// Notes that its nodes are to change, before anything is sent: whoever finds one gone meanwhile does not take that for a loss. Returns
+    /// whether they were changing already.
+    fn begin_change(&self) -> bool {
+        self.is_changing.swap(true, Ordering::AcqRel)
+    }
+
+    async fn end_change<T>(&self, was_changing: bool, asked: Response<'_, T>) -> Result<T, Failure> {
+        let outcome = asked.await;
+        // A refusal says nothing of an earlier exchange whose answer was lost.
+        let is_refused = |failure: &Failure| !matches!(failure.fate, Fate::Unknown | Fate::Ended);
+        if !was_changing && outcome.as_ref().is_err_and(is_refused) {
+            self.is_changing.store(false, Ordering::Release);
         }
+        outcome
     }
 
     /// Whether it may have nodes of which nobody knows.
@@ -128,7 +132,7 @@ struct Entries {
     registrations: HashMap<GrantId, Arc<Registration>>,
     /// By a node's path; dropped when the node is gone, which wakes whoever waits for it here.
     local_nodes: HashMap<String, LocalNode>,
-    /// The node of this process that came last into each queue, as far as it is there, by the queue's directory.
+    /// The node of this process that was noted last of each queue, until it is gone, by the queue's directory.
     last_nodes: HashMap<String, String>,
 }
 
@@ -148,6 +152,11 @@ impl Entries {
     }
 }
 
+/// Returns a node of this lock's queue by its path.
+fn contender(lock: &LockPaths, path: &str) -> Option<Contender> {
+    lock.contender(&lock.directory, path.rsplit_once('/')?.1.to_owned())
+}
+
 /// Returns the directory of a node.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
@@ -156,8 +165,8 @@ fn parent(path: &str) -> &str {
 /// A node of this process that is at the servers.
 #[derive(Debug, Default)]
 struct LocalNode {
-    /// The sending of the request whose answer tells the next one that he is first now.
-    handed_over: watch::Sender<Option<BootInstant>>,
+    /// The attempt that is first now, and the sending of the request whose answer tells it so.
+    handed_over: watch::Sender<Option<(GrantId, BootInstant)>>,
     /// The attempt that waits right behind it, in this process.
     next: Option<GrantId>,
 }
@@ -199,18 +208,19 @@ impl Registry {
         registration.is_changing.store(false, Ordering::Release);
     }
 
-    /// Whether the last node that this process knows in a queue is one of its own: then the next one probably comes right behind it.
-    pub(crate) fn knows_last(&self, lock: &LockPaths) -> bool {
-        self.entries().last_nodes.contains_key(&lock.directory)
+    /// Returns the role of the node of this process that was noted last of a queue, if it is there as far as the client knows.
+    pub(crate) fn last_role(&self, lock: &LockPaths) -> Option<Role> {
+        let entries = self.entries();
+        Some(contender(lock, entries.last_nodes.get(&lock.directory)?)?.role)
     }
 
-    /// Notes that the registration's node is there now, as [`set_node`](Registry::set_node) does. Returns the node of this process right
-    /// before it, if there is one: nobody can come between two numbers that follow each other.
+    /// Notes that the registration's node is there now, as [`set_node`](Registry::set_node) does. Returns the node of this process with
+    /// the number before, if there is one. While that is there nobody can come between them; if it is gone, the directory may have been
+    /// made anew, and the numbers with it.
     pub(crate) fn set_node_behind(&self, registration: &Registration, node: Created) -> Option<Contender> {
         let lock = &registration.lock;
-        let contender = |path: &str| lock.contender(&lock.directory, path.rsplit_once('/')?.1.to_owned());
-        let last = self.entries().last_nodes.get(&lock.directory).and_then(|path| contender(path));
-        let number = contender(&node.path).map(|contender| contender.number);
+        let last = self.entries().last_nodes.get(&lock.directory).and_then(|path| contender(lock, path));
+        let number = contender(lock, &node.path).map(|contender| contender.number);
         self.set_node(registration, node);
         last.filter(|last| number.is_some_and(|number| number.wrapping_sub(1) == last.number))
     }
@@ -235,13 +245,21 @@ impl Registry {
         self.entries().registrations.get(&grant)?.lock.limit
     }
 
-    /// Tells whoever stands right behind it, in this process, that the registration has left the queue as its first one, by a request
-    /// that was sent at this instant: so now that one is the first, if it is there.
-    pub(crate) fn left_queue(&self, registration: &Registration, sent_at: BootInstant) {
+    /// Returns the attempt of this process that waits right behind the registration's node in the queue.
+    ///
+    /// Asked before the node is to go: whoever comes to wait for it later may have a number of a directory that was made anew since.
+    pub(crate) fn waiter_behind(&self, registration: &Registration) -> Option<GrantId> {
+        let node = registration.node()?;
+        self.entries().local_nodes.get(&node.path)?.next
+    }
+
+    /// Tells the attempt right behind it that the registration has left the queue as its first one, by a request that was sent at this
+    /// instant, while that attempt waited: so now it is the first, if its node is there.
+    pub(crate) fn left_queue(&self, registration: &Registration, next: GrantId, sent_at: BootInstant) {
         if let Some(node) = registration.node()
             && let Some(local_node) = self.entries().local_nodes.get(&node.path)
         {
-            local_node.handed_over.send_replace(Some(sent_at));
+            local_node.handed_over.send_replace(Some((next, sent_at)));
         }
     }
 
@@ -276,28 +294,30 @@ impl Registry {
         let mut handed_over = local_node.handed_over.subscribe();
         Some(async move {
             while handed_over.changed().await.is_ok() {}
-            *handed_over.borrow()
+            // Somebody else may wait for this node whose own is not there any more.
+            handed_over.borrow().filter(|(first, _)| *first == waiter).map(|(_, sent_at)| sent_at)
         })
     }
 
     /// Returns the node right behind this registration's in its queue, if it is one of the same session. Only where one waits
     /// for one: whoever holds a mutex or a write lock is followed by the mutex or the writer that waits for it. (A reader that does so
     /// may be one of many.)
-    pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<String> {
+    pub(crate) fn next_in_queue(&self, registration: &Registration) -> Option<(GrantId, String)> {
         let (entries, node) = (self.entries(), registration.node()?);
-        let next = entries.registrations.get(&entries.local_nodes.get(&node.path)?.next?)?;
+        let grant = entries.local_nodes.get(&node.path)?.next?;
+        let next = entries.registrations.get(&grant)?;
         let alone = |role| matches!(role, Role::Lock | Role::Write);
         let are_alone = alone(registration.lock.role) && alone(next.lock.role);
         if !are_alone || !Arc::ptr_eq(&next.session, &registration.session) {
             return None;
         }
-        next.node().map(|node| node.path)
+        next.node().map(|node| (grant, node.path))
     }
 
     /// Deregisters what has handed over: its node is gone, and the servers had the next one's when it went, by a request that
     /// was sent at this instant.
-    pub(crate) fn handed_over(&self, registration: &Registration, sent_at: BootInstant) {
-        self.left_queue(registration, sent_at);
+    pub(crate) fn handed_over(&self, registration: &Registration, next: GrantId, sent_at: BootInstant) {
+        self.left_queue(registration, next, sent_at);
         self.deregister(registration);
     }
 
@@ -408,10 +428,10 @@ mod tests {
             let before = registry.set_node_behind(&registration, node);
             (registration, before.map(|before| before.number))
         };
-        assert!(!registry.knows_last(&lock()));
+        assert_eq!(registry.last_role(&lock()), None);
         let (_first, before) = enter(7);
         assert_eq!(before, None);
-        assert!(registry.knows_last(&lock()));
+        assert_eq!(registry.last_role(&lock()), Some(Role::Lock));
         let (second, before) = enter(8);
         assert_eq!(before, Some(7));
         assert_eq!(enter(10).1, None, "somebody else's is between");
@@ -419,8 +439,39 @@ mod tests {
         let (last, before) = enter(11);
         assert_eq!(before, Some(10));
         registry.deregister(&last);
-        assert!(!registry.knows_last(&lock()), "nobody knows who is last now");
+        assert_eq!(registry.last_role(&lock()), None, "nobody knows who is last now");
         assert_eq!(enter(12).1, None);
+    }
+
+    /// The directory may have been made anew between the first one's leaving and the coming of whoever waits for it then.
+    #[tokio::test]
+    async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let (sessions, layout) = connect(server.url()).await;
+        let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
+        let lock = || LockPaths::of(&layout, &"first".into(), Kind::Permits { permits: 1, limit: 1 }).unwrap();
+        let leaving = |number: u32| {
+            let grant = GrantId::random().unwrap();
+            let registration = registry.register(grant, &session, lock());
+            let path = format!("{}{number:010}", lock().stem(grant));
+            registry.set_node(&registration, Created { path: path.clone(), czxid: 1 });
+            (registration, path)
+        };
+        let [early, late] = [(); 2].map(|()| GrantId::random().unwrap());
+        for waits_before in [true, false] {
+            let (first, path) = leaving(u32::from(waits_before));
+            let gone = waits_before.then(|| registry.until_gone(&path, early).unwrap());
+            let next = registry.waiter_behind(&first);
+            let late_gone = registry.until_gone(&path, late).unwrap();
+            if let Some(next) = next {
+                registry.left_queue(&first, next, BootInstant::FAR_FUTURE);
+            }
+            registry.set_permits(&first, Vec::new());
+            if let Some(gone) = gone {
+                assert_eq!(gone.await, Some(BootInstant::FAR_FUTURE));
+            }
+            assert_eq!(late_gone.await, None, "told that it is first, waits_before: {waits_before}");
+        }
     }
 
     #[tokio::test]

@@ -145,13 +145,13 @@ impl Releaser {
     /// Deletes a holder's node for the next in the queue, if that is one of this process and is still there, and returns whether
     /// it did. If not, nothing is said of the holder's node. A failure if the answer is lost.
     async fn hand_over(&self, registration: &Registration) -> Result<bool, Failure> {
-        let (Some(node), Some(next)) = (registration.node(), self.registry.next_in_queue(registration)) else {
+        let (Some(node), Some((grant, next))) = (registration.node(), self.registry.next_in_queue(registration)) else {
             return Ok(false);
         };
         let sent_at = SystemClock.now();
         match registration.session.connection.hand_over(&node.path, &next).await {
             Ok(()) => {
-                self.registry.handed_over(registration, sent_at);
+                self.registry.handed_over(registration, grant, sent_at);
                 Ok(true)
             }
             Err(failure) if failure.fate == Fate::Unknown => Err(failure),

@@ -37,9 +37,10 @@ struct Bench {
 }
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "held",
     "uncontended",
+    "far",
     "connect",
     "death",
     "handover",
@@ -90,6 +91,9 @@ fn main() -> Outcome {
         }
         if wanted("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if wanted("far") {
+            uncontended::far(&bench).await?;
         }
         if wanted("connect") {
             connect::run(&bench).await?;

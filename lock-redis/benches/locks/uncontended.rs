@@ -1,30 +1,50 @@
 //! Lock and release of free locks, each task its own name, against the bare pair and against two empty scripts.
 
+use std::time::Duration;
+
 use bench_support::{Cycle, Series, cpu_seconds, for_a_while};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use redis::aio::MultiplexedConnection;
 
 use crate::ours::Ours;
 use crate::{Bench, Outcome, bare};
 
+/// The round trip to a server that is far away.
+const FAR: Duration = Duration::from_millis(20);
+
 pub(crate) async fn run(bench: &Bench) -> Outcome {
     println!("\n## Uncontended lock + release\n");
+    table(bench, &[1, 64, 1000]).await
+}
+
+/// Measures the same at a server that is far away, over a link that all variants share.
+pub(crate) async fn far(bench: &Bench) -> Outcome {
+    println!("\n## Uncontended lock + release, round trip {FAR:?}\n");
+    let link = Proxy::to(bench.url.trim_start_matches("redis://").trim_end_matches('/'), Protocol::Resp)?;
+    let delay = Toxic::Delay { by: FAR / 2, jitter: Duration::ZERO };
+    let _delayed = link.inject(LinkFault::new(delay, Direction::Both));
+    table(&Bench { url: format!("redis://{}", link.address()), ..bench.clone() }, &[1, 64]).await
+}
+
+async fn table(bench: &Bench, tasks: &[usize]) -> Outcome {
     println!(
-        "| tasks | variant | median µs | p99 µs | cycles/s | latency ÷ pair | rate ÷ pair | rate ÷ two scripts | \
-        server µs of CPU a cycle | client µs |"
+        "| tasks | variant | median µs | p99 µs | cycles/s | latency ÷ pair | p99 ÷ pair | rate ÷ pair | \
+        rate ÷ two scripts | server µs of CPU a cycle | client µs |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
-    for tasks in [1, 64, 1000] {
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for tasks in tasks.iter().copied() {
         let [pair, scripts, ours] = measure(bench, tasks).await?;
         for (name, Measured { series, cpu }) in
             [("SET NX PX + EVALSHA", &pair), ("two EVALSHA of our length", &scripts), ("lock + release", &ours)]
         {
             let [server, client] = cpu.map(|seconds| seconds * 1e6 / series.count as f64);
             println!(
-                "| {tasks} | {name} | {:.1} | {:.1} | {:.0} | {:.2} | {:.2} | {:.2} | {server:.1} | {client:.1} |",
+                "| {tasks} | {name} | {:.1} | {:.1} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {server:.1} | {client:.1} |",
                 series.micros(0.5),
                 series.micros(0.99),
                 series.per_second(),
                 series.micros(0.5) / pair.series.micros(0.5),
+                series.micros(0.99) / pair.series.micros(0.99),
                 series.per_second() / pair.series.per_second(),
                 series.per_second() / scripts.series.per_second(),
             );

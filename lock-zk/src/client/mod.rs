@@ -215,7 +215,7 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
         directory: &str,
     ) -> (Response<'static, Created>, Response<'static, Vec<String>>);
 
-    /// As [`append`](Connection::append), without the listing.
+    /// Makes such a node as [`append`](Connection::append) does, without the listing.
     fn enqueue(&self, stem: &str, data: &[u8], directory: &str) -> Response<'static, Created> {
         self.append(stem, data, directory).0
     }

@@ -29,7 +29,8 @@ pub enum Way {
 /// A request that an attempt needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// Makes a node at the end of the queue, and lists the queue right behind it unless the node before is probably known.
+    /// Makes a node at the end of the queue, and lists the queue right behind it, or behind the answer if a node of this process may be the
+    /// one before.
     Append,
     /// Makes a node if the queue is empty.
     Claim,
@@ -59,7 +60,7 @@ pub enum Event<N, M> {
     Begin,
     /// The attempt's node was made, by a request that was sent at this instant.
     Created(N, BootInstant),
-    /// This node, which is there and is of this process, stands right before the attempt's.
+    /// This node of this process has the number before the attempt's, and is there as far as this client knows.
     Follows(M),
     /// No node was made, since there is no directory.
     NoDirectory,

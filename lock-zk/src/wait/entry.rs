@@ -37,6 +37,8 @@ pub(crate) struct QueueEntry<'a> {
     is_fresh: bool,
     /// Whether the attempt waits. A try is to know how the queue is at the servers.
     waits: bool,
+    /// Whether it waits for a node that was not listed.
+    is_unlisted: bool,
 }
 
 impl<'a> QueueEntry<'a> {
@@ -49,7 +51,7 @@ impl<'a> QueueEntry<'a> {
     ) -> Result<Self, StepError> {
         let registration = retry_unanswered(|| register(queues, attempt, session)).await?;
         let contention = Contention::new(queues.way(attempt));
-        Ok(Self { queues, attempt, registration, contention, is_fresh: true, waits })
+        Ok(Self { queues, attempt, registration, contention, is_fresh: true, waits, is_unlisted: false })
     }
 
     /// Notes that something was asked for: whatever the attempt asks for from now on is of a registration of its own.
@@ -98,7 +100,8 @@ impl<'a> QueueEntry<'a> {
         let stem = registration.lock.stem(registration.grant);
         let sent_at = SystemClock.now();
         let connection = &registration.session.connection;
-        if self.waits && self.queues.registry.knows_last(&registration.lock) {
+        let is_awaited = |last: Role| registration.lock.role != Role::Read || last == Role::Write;
+        if self.waits && self.queues.registry.last_role(&registration.lock).is_some_and(is_awaited) {
             return match connection.enqueue(&stem, &record, &registration.lock.directory).await {
                 Ok(node) => Ok(self.enqueued(&registration, node, sent_at)),
                 Err(failure) => self.not_made(failure),
@@ -122,7 +125,9 @@ impl<'a> QueueEntry<'a> {
         // It asks for the listing, which may not be needed.
         let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
         let is_awaited = |before: &Contender| registration.lock.role != Role::Read || before.role == Role::Write;
-        before.filter(is_awaited).map_or(Event::Look, Event::Follows)
+        let before = before.filter(is_awaited);
+        self.is_unlisted = before.is_some();
+        before.map_or(Event::Look, Event::Follows)
     }
 
     /// Claims the lock by one transaction, which deletes its directory, makes it anew, and makes a node in it. A directory with
@@ -181,6 +186,15 @@ impl<'a> QueueEntry<'a> {
         let sent_at = SystemClock.now();
         let listed = self.registration.session.connection.children(&self.registration.lock.directory).await;
         self.listed(listed, sent_at)
+    }
+
+    /// Waits until the node before may have gone, and returns what to make of it; with the instant at which it came, if it came as news.
+    pub(crate) async fn wait_for_node(
+        &mut self,
+        node: &Contender,
+    ) -> Result<(Option<BootInstant>, QueueEvent), Failure> {
+        let is_unlisted = std::mem::take(&mut self.is_unlisted);
+        self.queues.wait_for_node(&self.registration, node, is_unlisted).await
     }
 
     fn listed(&self, listed: Result<Vec<String>, Failure>, sent_at: BootInstant) -> Result<QueueEvent, StepError> {

@@ -148,8 +148,8 @@ impl<'a> FreePermits<'a> {
         self.are_within_limit(&self.lock().held(self.list_permits().await?)?)
     }
 
-    /// As [`is_within_limit`](FreePermits::is_within_limit), for permits whose limit nobody has compared with that of others; in a listing
-    /// of behind our permits.
+    /// Whether our permits are [within the limit](FreePermits::is_within_limit), by these names, which were listed after ours were made. The
+    /// limit is compared with that of others, which nobody has done before.
     ///
     /// # Errors
     /// `LimitMismatch` if somebody else's client believes in another limit.
@@ -173,9 +173,7 @@ impl<'a> FreePermits<'a> {
     /// Waits until there are enough, and returns when news of it came, if they did.
     pub(super) async fn until_enough(self, refused: &watch::Sender<bool>) -> Result<Option<BootInstant>, StepError> {
         let (mut woken_at, poller) = (None, self.registration.session.pollers.begin());
-        // Behind others there are too few at first, most often: they are counted with the watch.
-        let mut are_few = *refused.borrow();
-        while std::mem::take(&mut are_few) || retry_unanswered(|| self.count()).await? < self.asked() {
+        while retry_unanswered(|| self.count()).await? < self.asked() {
             refused.send_replace(true);
             let Some(_kept) = self.registration.session.watch_budget(self.lock().permit_directory(), &poller).await
             else {

@@ -136,7 +136,7 @@ impl Permits {
                 QueuePosition::Behind(node) => {
                     let left = until.saturating_duration_since(Instant::now());
                     let moves_within = left.min(attempt.op_timeout / PART_FOR_ONE_PLACE);
-                    match timeout(moves_within, self.queue.wait_for_node(registration, node)).await {
+                    match timeout(moves_within, self.queue.wait_for_node(registration, node, false)).await {
                         Ok(news) => {
                             news?;
                         }
@@ -265,7 +265,7 @@ impl Permits {
         }
     }
 
-    /// Makes the directory of the permits; with that of the queue, if there need not be one.
+    /// Makes the directory of the permits, and that of the queue if the attempt has no place there.
     async fn make_directories(&self, registration: &Registration, with_queue: bool) -> Result<TakingEvent, StepError> {
         let (connection, lock) = (&registration.session.connection, &registration.lock);
         let permits = connection.make_directory(lock.permit_directory());
@@ -276,7 +276,7 @@ impl Permits {
         Ok(TakingEvent::DirectoryMade)
     }
 
-    /// Counts the permits up to ours, in a listing of behind them if there is one. Without a place nobody has compared the limits before.
+    /// Counts the permits up to ours, by a listing that was made after them if there is one. Without a place nobody has compared the limits before.
     async fn count(
         &self,
         free: FreePermits<'_>,
@@ -326,10 +326,12 @@ impl Permits {
         let record = HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(place.czxid);
         let (record, asked) = (record.to_bytes(), FreePermits::new(attempt, registration, &self.registry).asked());
         let wanted = registration.lock.permits(registration.grant, asked, record.len())?;
-        let sent_at = SystemClock.now();
+        let (sent_at, next) = (SystemClock.now(), self.registry.waiter_behind(registration));
         match registration.exchange(std::slice::from_ref(&place.path), &wanted, &record).await {
             Ok(paths) => {
-                self.registry.left_queue(registration, sent_at);
+                if let Some(next) = next {
+                    self.registry.left_queue(registration, next, sent_at);
+                }
                 self.registry.set_permits(registration, paths);
                 Ok(TakingEvent::Made)
             }

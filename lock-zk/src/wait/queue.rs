@@ -37,15 +37,21 @@ impl LockQueues {
     }
 
     /// Waits until this node of the queue may have gone, and returns what to make of it; with the instant at which it came, if it
-    /// came as news. One of this process tells; of another one's the servers tell, and are asked now and then.
-    pub(crate) async fn wait_for_node(
+    /// came as news. One of this process tells; of another one's the servers tell, and are asked now and then. They are asked once of one of
+    /// this process that was not listed: somebody else may have deleted it.
+    pub(super) async fn wait_for_node(
         &self,
         registration: &Registration,
         node: &Contender,
+        is_unlisted: bool,
     ) -> Result<(Option<BootInstant>, QueueEvent), Failure> {
         let path = &*registration.lock.queue_path(&node.name);
         if let Some(leaving) = self.registry.until_gone(path, registration.grant) {
-            let handed_over = leaving.await;
+            let handed_over = tokio::select! {
+                biased;
+                handed_over = leaving => handed_over,
+                was_gone = was_gone(registration, path), if is_unlisted => return was_gone.map(|()| (None, Event::Look)),
+            };
             return Ok((Some(SystemClock.now()), handed_over.map_or(Event::Look, Event::HandedOver)));
         }
         let poller = registration.session.pollers.begin();
@@ -63,6 +69,22 @@ impl LockQueues {
             _ => Ok((None, Event::Look)),
         }
     }
+}
+
+/// Looks at one node once, after a while, and resolves if it is gone.
+async fn was_gone(registration: &Registration, path: &str) -> Result<(), Failure> {
+    let poller = registration.session.pollers.begin();
+    loop {
+        tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
+        match registration.session.connection.is_there(path).await {
+            Ok(false) => return Ok(()),
+            Ok(true) => break,
+            Err(failure) if failure.fate != Fate::Unknown => return Err(failure),
+            Err(_) => {}
+        }
+    }
+    drop(poller);
+    std::future::pending().await
 }
 
 /// Looks at one node now and then, until it is gone.

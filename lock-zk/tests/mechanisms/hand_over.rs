@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures_util::FutureExt;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
-use lock_zk::{ErrorKind, SessionState};
+use lock_zk::{ErrorKind, LeaseOptions, SessionState};
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, nodes, over, server, soon};
 
@@ -53,6 +53,18 @@ async fn a_try_behind_a_node_of_its_own_process_looks_whether_that_is_there() {
     truth.delete(&nodes(&truth, "gone").await[0]).await.unwrap();
     a.mutex("gone").try_lock().await.unwrap().expect("nobody has it").release().await.unwrap();
     fails(held.release().await, ErrorKind::NotHeld);
+}
+
+/// Its holder renews nothing, and so does not notice for a long time that its node is gone.
+#[tokio::test]
+async fn a_wait_behind_a_node_of_its_own_process_that_is_gone_is_granted_soon() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let lease = LeaseOptions::new(ms(3_600_000)).with_auto_renew(false);
+    let _held = a.mutex("gone").with_lease(lease).lock().await.unwrap();
+    truth.delete(&nodes(&truth, "gone").await[0]).await.unwrap();
+    let mutex = a.mutex("gone");
+    soon("granted", PROMPTLY, mutex.lock()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -111,8 +111,16 @@ impl<L: Lock> LockQueue<L> {
     /// Asks no later than the holder's lease asks for. Says whether the heartbeat task does not know of this queue yet.
     pub(super) fn ask_within(&mut self, agenda: &mut Agenda<L>, now: BootInstant, pause: Pause) -> bool {
         let is_new = !self.asking && self.entry.at() == BootInstant::FAR_FUTURE;
-        let pause = self.interval(now, pause);
-        self.ask_by(agenda, now.plus(pause));
+        if self.asking {
+            self.ask_by(agenda, now.plus(interval(now, self.lock.is_shared(), pause)));
+            return is_new;
+        }
+        let (pause, hurries) = self.until_next(now, pause);
+        let at = now.plus(pause);
+        if at < self.entry.at() {
+            self.ask_by(agenda, at);
+            self.hurries = hurries;
+        }
         is_new
     }
 
@@ -158,29 +166,29 @@ impl<L: Lock> LockQueue<L> {
             _ => u8::from(sound),
         };
         self.hurried = std::mem::take(&mut self.hurries);
-        let pause = self.interval(now, reply.pause);
+        let (pause, hurries) = self.until_next(now, reply.pause);
         let pause = if lost && self.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
         let at = now.plus(pause);
-        let at = if sound && !self.hurries && !self.lock.is_shared() { next_round(at) } else { at };
+        let at = if sound && !hurries && !self.lock.is_shared() { next_round(at) } else { at };
+        self.hurries = hurries && at <= self.again_at;
         agenda.put_off(&mut self.entry, at.min(self.again_at));
         self.holder = reply.holder;
     }
 
-    /// Until the next heartbeat, as [`interval`] has it; or until the holder's lease ends, if that is sooner and the last one did not
-    /// hurry.
-    fn interval(&mut self, now: BootInstant, pause: Pause) -> Duration {
+    /// The time until the next heartbeat, as [`interval`] has it, or until the holder's lease ends if that is sooner and the last heartbeat
+    /// did not hurry; and whether this one does.
+    fn until_next(&self, now: BootInstant, pause: Pause) -> (Duration, bool) {
         let regular = interval(now, self.lock.is_shared(), pause);
         match pause {
             Pause::Until(end) if !self.hurried && !self.lock.is_shared() && end + BEHIND_END < regular => {
-                self.hurries = true;
-                end + BEHIND_END
+                (end + BEHIND_END, true)
             }
-            _ => regular,
+            _ => (regular, false),
         }
     }
 }
 
-/// Until the next heartbeat: at the end of the holder's lease, not within [`SHORTEST_PERIOD`]; or after [`PERIOD`] or
+/// The time until the next heartbeat: at the end of the holder's lease, not within [`SHORTEST_PERIOD`]; or after [`PERIOD`] or
 /// [`SHARED_PERIOD`], give or take a tenth; or when a shared key has been left free for long enough.
 pub(super) fn interval(now: BootInstant, shared: bool, pause: Pause) -> Duration {
     if let Pause::Free(left) = pause {

@@ -58,12 +58,16 @@ pub(super) trait Ask {
     /// Whether it is still to be sent: somebody waits for its answer, or it is a deletion.
     fn is_wanted(&self) -> bool;
 
-    /// The number of requests that may be under way of which it is one, or two.
-    const TURNS: usize;
+    /// The number of requests that it is: one, or two.
+    fn turns(&self) -> usize {
+        1
+    }
 }
 
 impl Ask for Append {
-    const TURNS: usize = 2;
+    fn turns(&self) -> usize {
+        1 + usize::from(self.listed.is_some())
+    }
 
     fn part(&self) -> Part<'_> {
         let Place { stem, directory, data, .. } = &*self.place;
@@ -79,8 +83,6 @@ impl Ask for Append {
 pub(super) type Delete = OfPath<bool>;
 
 impl Ask for Delete {
-    const TURNS: usize = 1;
-
     fn part(&self) -> Part<'_> {
         Part { kind: RequestKind::Delete, path: &self.path, bytes: self.path.len() }
     }
@@ -94,8 +96,6 @@ impl Ask for Delete {
 pub(super) type List = OfPath<Vec<String>>;
 
 impl Ask for List {
-    const TURNS: usize = 1;
-
     fn part(&self) -> Part<'_> {
         Part { kind: RequestKind::List, path: &self.path, bytes: self.path.len() }
     }

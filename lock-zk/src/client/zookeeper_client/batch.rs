@@ -1,6 +1,6 @@
 //! Which of the requests that may be sent at one moment go together, decided without I/O.
 //!
-//! The requests of one kind go together: deletions, then places in queues with the listings behind them, then what goes by itself,
+//! The requests of one kind go together: deletions, then places in queues with the listings behind them that are wanted, then what goes by itself,
 //! then listings. So a listing is never older than what was asked for before it, and a place is never made before a deletion that was
 //! asked for first. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
 //!
@@ -20,7 +20,7 @@ const MOST_BYTES_TOGETHER: usize = 64 * 1024;
 pub(super) enum RequestKind {
     /// Deletes a node.
     Delete,
-    /// Makes a place at the end of a queue, and lists the queue behind it.
+    /// Makes a place at the end of a queue, and lists the queue behind it if that is wanted.
     Append,
     /// Goes by itself.
     Other,

@@ -94,7 +94,7 @@ impl Sending {
         Box::pin(join_all(others).map(drop))
     }
 
-    /// Makes places by one transaction, and lists their queues by one request right behind it.
+    /// Makes places by one transaction, and lists the queues that are to be listed by one request right behind it.
     fn send_appends(&self, client: &Arc<Client>, mut appends: Vec<Append>) -> RequestFuture {
         if appends.len() == 1 || self.shared.stamp.is_refused() {
             let sent: Vec<_> = appends.drain(..).map(|append| append_singly(&self.shared, client, append)).collect();

@@ -39,11 +39,11 @@ impl Waiting {
     }
 
     /// The number of requests of which it is one, or two. A batch is as many as its parts: it takes as long on a slow link.
-    pub(super) const fn turns(&self) -> usize {
+    pub(super) fn turns(&self) -> usize {
         match self {
-            Self::Append(_) => Append::TURNS,
-            Self::Delete(_) => Delete::TURNS,
-            Self::List(_) => List::TURNS,
+            Self::Append(append) => append.turns(),
+            Self::Delete(delete) => delete.turns(),
+            Self::List(list) => list.turns(),
             Self::Other(_) => 1,
         }
     }
