@@ -5,7 +5,10 @@ use models::permits::{Action, Mutant, Permits};
 use stateright::{Checker, HasDiscoveries};
 
 /// Two clients that want the only permit once.
-const ONE: Permits = Permits { weights: &[1, 1], limit: 1, attempts: 1, cuts: 0, crashes: 0, mutant: None };
+const ONE: Permits = Permits { weights: &[1, 1], local: 0, limit: 1, attempts: 1, cuts: 0, crashes: 0, mutant: None };
+
+/// Two of one process, and one of another, that want the only permit once.
+const LOCAL: Permits = Permits { weights: &[1, 1, 1], local: 2, ..ONE };
 
 fn explore(model: Permits) {
     let checker = explorer(model.clone()).spawn_bfs().join();
@@ -26,6 +29,17 @@ fn holds_while_a_process_dies() {
 #[test]
 fn holds_from_one_attempt_to_the_next() {
     explore(Permits { attempts: 2, ..ONE });
+}
+
+#[test]
+fn holds_between_attempts_of_one_process() {
+    explore(Permits { local: 2, attempts: 2, ..ONE });
+    explore(Permits { local: 2, cuts: 1, ..ONE });
+}
+
+#[test]
+fn holds_for_two_of_one_process_and_one_of_another() {
+    explore(LOCAL);
 }
 
 #[test]
@@ -62,4 +76,5 @@ refuted! {
         Permits { cuts: 1, limit: 2, ..ONE },
     permits_that_are_too_many_are_released: KeepsTooMany by "waiters get on" in ONE,
     what_is_given_up_is_undone: NoUndo by "nothing is left" in ONE,
+    whoever_came_since_is_not_told_that_it_is_first: TellsLatecomers by "within the limit" in LOCAL,
 }

@@ -1,4 +1,5 @@
-//! A client: `Taking`, `Contention` and `is_within` of `lock-zk`, as they ship, and the connection between them and the servers.
+//! A client: `Taking`, `Contention` and `is_within` of `lock-zk`, as they ship, and the connection between them and the servers. Of its
+//! process it knows which place was noted last, and who waits for one (`process.rs`).
 
 use lock_core::clock::BootInstant;
 use lock_zk::machine::{
@@ -6,6 +7,7 @@ use lock_zk::machine::{
 };
 
 use super::Mutant;
+use super::process::Process;
 use super::server::{Lease, Place, Reply, Request, Seat};
 
 /// Time does not matter here.
@@ -18,6 +20,8 @@ pub(super) struct Client {
     limit: u8,
     pub(super) phase: Phase,
     contention: Contention<u8>,
+    /// The attempt of its process that waited for its place when permits were asked for in that.
+    behind: Option<Seat>,
     /// Its connection, which keeps its order.
     pub(super) requests: Vec<Request>,
     pub(super) replies: Vec<Reply>,
@@ -38,6 +42,8 @@ pub(super) enum Phase {
     Contending,
     /// The node before is watched.
     Watching,
+    /// The node before is of the same process, which tells.
+    Following(u8),
     /// The permits are counted, first in the queue.
     Counting,
     /// The permits are watched.
@@ -52,7 +58,8 @@ pub(super) enum Phase {
 impl Client {
     pub(super) fn new(seat: Seat, limit: u8) -> Self {
         let contention = Contention::new(Way::Append);
-        Self { seat, limit, phase: Phase::Idle, contention, requests: Vec::new(), replies: Vec::new() }
+        let (requests, replies) = (Vec::new(), Vec::new());
+        Self { seat, limit, phase: Phase::Idle, contention, behind: None, requests, replies }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -77,9 +84,9 @@ impl Client {
     }
 
     /// An attempt begins without a place, or in the queue where the semaphore was found held a moment ago.
-    pub(super) fn start(&mut self, claims: bool, mutant: Option<Mutant>) {
+    pub(super) fn start(&mut self, claims: bool, process: &mut Process, mutant: Option<Mutant>) {
         if !claims {
-            return self.contend(Event::Begin);
+            return self.contend(Event::Begin, process);
         }
         let taking = Taking::without_place();
         self.phase = Phase::Taking { taking, at: TakingAction::Make, place: None };
@@ -90,28 +97,44 @@ impl Client {
         }
     }
 
-    fn contend(&mut self, event: Event<u8, Place>) {
+    fn contend(&mut self, event: Event<u8, Place>, process: &mut Process) {
         let action = self.contention.step(event);
         self.phase = Phase::Contending;
         match action {
-            Action::Ask(Wanted::Append) => self.requests.extend([Request::Append(self.seat), Request::ListQueue]),
-            Action::Ask(Wanted::Find) => self.requests.push(Request::FindPlace(self.seat)),
+            Action::Ask(Wanted::Append) => {
+                self.requests.push(Request::Append(self.seat));
+                self.requests.extend((!process.knows_last()).then_some(Request::ListQueue));
+            }
+            Action::Ask(Wanted::Find) => {
+                process.forget(self.seat, None);
+                self.requests.push(Request::FindPlace(self.seat));
+            }
             Action::Ask(Wanted::List) => self.requests.push(Request::ListQueue),
             Action::Stand(QueuePosition::First(_)) => {
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
+            Action::Stand(QueuePosition::Behind(place)) if process.wait(place.zxid, self.seat) => {
+                self.phase = Phase::Following(place.zxid);
+            }
             Action::Stand(QueuePosition::Behind(place)) => {
                 self.phase = Phase::Watching;
                 self.requests.push(Request::WatchPlace(place.zxid));
             }
-            Action::Stand(QueuePosition::Missing) => self.contend(Event::Rejoin),
+            Action::Stand(QueuePosition::Missing) => self.contend(Event::Rejoin, process),
             // There is a directory, and a queue.
             Action::Ask(Wanted::Claim | Wanted::MakeDirectory) => {}
         }
     }
 
-    fn take(&mut self, mut taking: Taking, place: Option<u8>, event: TakingEvent, mutant: Option<Mutant>) {
+    fn take(
+        &mut self,
+        mut taking: Taking,
+        place: Option<u8>,
+        event: TakingEvent,
+        process: &mut Process,
+        mutant: Option<Mutant>,
+    ) {
         let at = match (taking.step(event), mutant, event) {
             (TakingAction::Count, Some(Mutant::NoCount), _) => TakingAction::Taken,
             (TakingAction::Count, Some(Mutant::FoundIsTaken), TakingEvent::Found(_)) => TakingAction::Taken,
@@ -120,22 +143,28 @@ impl Client {
         };
         self.phase = Phase::Taking { taking, at, place };
         match at {
-            TakingAction::Make => self.requests.extend(place.map(|zxid| Request::Exchange(self.seat, zxid))),
+            TakingAction::Make => self.exchange(place, process),
             // Behind a claim the listing is on its way.
             TakingAction::Count if event == TakingEvent::Made => {}
             TakingAction::Count => self.requests.push(Request::ListLeases),
             TakingAction::Find => self.requests.push(Request::FindLease(self.seat)),
             TakingAction::Taken => self.phase = Phase::Holding,
-            TakingAction::GiveBack if mutant == Some(Mutant::KeepsTooMany) => self.contend(Event::Begin),
+            TakingAction::GiveBack if mutant == Some(Mutant::KeepsTooMany) => self.contend(Event::Begin, process),
             TakingAction::GiveBack => {
                 self.phase = Phase::GivingBack;
                 self.requests.push(Request::Remove(self.seat));
             }
-            TakingAction::InVain if place.is_none() => self.contend(Event::Begin),
-            TakingAction::InVain => self.contend(Event::Look),
+            TakingAction::InVain if place.is_none() => self.contend(Event::Begin, process),
+            TakingAction::InVain => self.contend(Event::Look, process),
             // There is a directory.
             TakingAction::MakeDirectory => {}
         }
+    }
+
+    /// Puts permits into the place of the node.
+    fn exchange(&mut self, place: Option<u8>, process: &Process) {
+        self.behind = process.behind(self.seat);
+        self.requests.extend(place.map(|zxid| Request::Exchange(self.seat, zxid)));
     }
 
     /// Gives up, or releases the permits.
@@ -156,19 +185,20 @@ impl Client {
     }
 
     /// The connection broke: the session goes on with another server, which refuses what the former one still has.
-    pub(super) fn reconnected(&mut self, mutant: Option<Mutant>) {
+    pub(super) fn reconnected(&mut self, process: &mut Process, mutant: Option<Mutant>) {
         self.requests.clear();
-        self.replies.clear();
+        // The word of its own process came over no connection.
+        self.replies.retain(|reply| matches!(reply, Reply::Gone { .. }));
         match self.phase.clone() {
             Phase::Taking { taking, place, at: TakingAction::Count } => {
                 self.phase = Phase::Taking { taking, at: TakingAction::Count, place };
                 self.requests.push(Request::ListLeases);
             }
-            Phase::Taking { taking, place, .. } => self.take(taking, place, TakingEvent::Unanswered, mutant),
-            Phase::Contending => self.contend(Event::Unanswered),
-            Phase::Watching | Phase::Counting | Phase::WatchingLeases => self.contend(Event::Look),
+            Phase::Taking { taking, place, .. } => self.take(taking, place, TakingEvent::Unanswered, process, mutant),
+            Phase::Contending => self.contend(Event::Unanswered, process),
+            Phase::Watching | Phase::Counting | Phase::WatchingLeases => self.contend(Event::Look, process),
             Phase::Leaving | Phase::GivingBack => self.requests.push(Request::Remove(self.seat)),
-            Phase::Idle | Phase::Holding | Phase::Done | Phase::Crashed => {}
+            Phase::Idle | Phase::Following(_) | Phase::Holding | Phase::Done | Phase::Crashed => {}
         }
     }
 
@@ -180,48 +210,66 @@ impl Client {
         leases.iter().map(|lease| lease.seat.weight).sum::<u8>() + self.seat.weight <= self.limit
     }
 
-    pub(super) fn hear(&mut self, reply: Reply, attempts: u8, mutant: Option<Mutant>) {
+    pub(super) fn hear(&mut self, reply: Reply, attempts: u8, process: &mut Process, mutant: Option<Mutant>) {
         match (reply, self.phase.clone()) {
             (Reply::Made, Phase::Taking { taking, at: TakingAction::Make, place }) => {
-                self.take(taking, place, TakingEvent::Made, mutant);
+                let late = mutant == Some(Mutant::TellsLatecomers);
+                let first = if late { process.behind(self.seat) } else { self.behind };
+                process.forget(self.seat, first);
+                self.take(taking, place, TakingEvent::Made, process, mutant);
                 if let (Some(Mutant::CountsBefore), None) = (mutant, place) {
                     // It was heard before.
                     self.phase = Phase::Holding;
                 }
             }
             (Reply::Missing, Phase::Taking { taking, at: TakingAction::Make, place }) => {
-                self.take(taking, place, TakingEvent::Missing, mutant);
+                self.take(taking, place, TakingEvent::Missing, process, mutant);
             }
             (Reply::Occupied, Phase::Taking { taking, at: TakingAction::Make, place }) => {
-                self.take(taking, place, TakingEvent::Occupied, mutant);
+                self.take(taking, place, TakingEvent::Occupied, process, mutant);
             }
             (Reply::FoundLease(found), Phase::Taking { taking, at: TakingAction::Find, place }) => {
-                self.take(taking, place, TakingEvent::Found(found), mutant);
+                if found {
+                    process.forget(self.seat, None);
+                }
+                self.take(taking, place, TakingEvent::Found(found), process, mutant);
             }
             (Reply::Leases(leases), Phase::Taking { at: TakingAction::Make, .. })
                 if mutant == Some(Mutant::CountsBefore) && !self.is_enough(&leases) =>
             {
                 self.requests.clear();
-                self.contend(Event::Begin);
+                self.contend(Event::Begin, process);
             }
             (Reply::Leases(leases), Phase::Taking { taking, at: TakingAction::Count, place }) => {
                 let nodes =
                     leases.iter().map(|lease| (lease.number, lease.seat.weight.into(), lease.seat == self.seat));
                 let is_within = is_within(self.limit.into(), nodes);
-                self.take(taking, place, TakingEvent::Counted(is_within), mutant);
+                self.take(taking, place, TakingEvent::Counted(is_within), process, mutant);
             }
-            (Reply::Appended(zxid), Phase::Contending) => {
-                // It asks for the listing, which is on its way.
-                let _ = self.contention.step::<Place>(Event::Created(zxid, NOW));
+            (Reply::Appended(place), Phase::Contending) => {
+                let listed = self.requests.contains(&Request::ListQueue) || self.replies.iter().any(is_listing);
+                let before = process.note(place);
+                // It asks for the listing, which may be on its way, or not be needed.
+                let _ = self.contention.step::<Place>(Event::Created(place.zxid, NOW));
+                if !listed {
+                    self.contend(before.map_or(Event::Look, Event::Follows), process);
+                }
             }
-            (Reply::Queue(queue), Phase::Contending) => self.contend(Event::Listed(queue, NOW)),
-            (Reply::FoundPlace(zxid), Phase::Contending) => self.contend(Event::Found(zxid)),
-            (Reply::Changed | Reply::NoNode, Phase::Watching) => self.contend(Event::Look),
+            (Reply::Queue(queue), Phase::Contending) => self.contend(Event::Listed(queue, NOW), process),
+            (Reply::FoundPlace(place), Phase::Contending) => {
+                if let Some(place) = place {
+                    process.note(place);
+                }
+                self.contend(Event::Found(place.map(|place| place.zxid)), process);
+            }
+            (Reply::Gone { is_first: true }, Phase::Following(_)) => self.contend(Event::HandedOver(NOW), process),
+            (Reply::Gone { is_first: false }, Phase::Following(_)) => self.contend(Event::Look, process),
+            (Reply::Changed | Reply::NoNode, Phase::Watching) => self.contend(Event::Look, process),
             (Reply::Leases(leases), Phase::Counting | Phase::WatchingLeases) => match self.contention.node() {
                 Some(zxid) if self.is_enough(&leases) => {
                     let (taking, zxid) = (Taking::in_place(false), *zxid);
                     self.phase = Phase::Taking { taking, at: TakingAction::Make, place: Some(zxid) };
-                    self.requests.push(Request::Exchange(self.seat, zxid));
+                    self.exchange(Some(zxid), process);
                 }
                 _ if self.phase == Phase::Counting => {
                     self.phase = Phase::WatchingLeases;
@@ -233,10 +281,17 @@ impl Client {
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
-            (Reply::Removed(_), Phase::GivingBack) => self.contend(Event::Begin),
-            (Reply::Removed(_), Phase::Leaving) => self.end(attempts),
+            (Reply::Removed(_), Phase::GivingBack) => self.contend(Event::Begin, process),
+            (Reply::Removed(_), Phase::Leaving) => {
+                process.forget(self.seat, None);
+                self.end(attempts);
+            }
             // Answers to what is no longer asked.
             _ => {}
         }
     }
+}
+
+fn is_listing(reply: &Reply) -> bool {
+    matches!(reply, Reply::Queue(_))
 }

@@ -4,17 +4,22 @@
 //! taken without a place, and those that were made before are counted behind. The clients (`client.rs`) decide by what ships: `Taking`,
 //! `Contention` and `is_within`. The servers (`server.rs`) are what ZooKeeper promises, as in the model of the [queue](crate::queue).
 //!
+//! Attempts of one process tell each other when a place has gone (`process.rs`): a twin of `lock-zk`'s registry. Each has a connection of its own
+//! here, so that more can happen than over the one that they share.
+//!
 //! Answers get lost with their connection, whether the request was carried out or not; processes die. Sessions and time are left out,
-//! which that model has, and so are tries, which always have a place in the queue.
+//! which that model has, and so are tries, which always have a place in the queue, and nodes that somebody else deletes.
 
 mod calm;
 mod client;
 mod mutant;
+mod process;
 mod server;
 
 use stateright::{Model, Property};
 
 use client::{Client, Phase};
+use process::Process;
 use server::{Reply, Seat, Server};
 
 pub use mutant::Mutant;
@@ -24,6 +29,8 @@ pub use mutant::Mutant;
 pub struct Permits {
     /// The number of permits that each client wants.
     pub weights: &'static [u8],
+    /// The number of the first clients that are attempts of one process.
+    pub local: u8,
     /// The number of permits that there are.
     pub limit: u8,
     /// The number of times that each of them wants permits.
@@ -41,6 +48,8 @@ pub struct Permits {
 pub struct State {
     server: Server,
     clients: Vec<Client>,
+    /// The process of the first clients, and one of each other client.
+    processes: Vec<Process>,
     cuts: u8,
     crashes: u8,
 }
@@ -90,8 +99,30 @@ impl Permits {
         }
     }
 
+    /// One step, and what attempts of one process tell each other because of it.
     fn step(&self, state: &mut State, action: Action) {
-        let State { server, clients, .. } = state;
+        self.happen(state, action);
+        let State { clients, processes, .. } = state;
+        for (at, process) in processes.iter_mut().enumerate() {
+            for (place, first) in process.take_gone() {
+                let waits = |client: &&mut Client| {
+                    self.process(client.seat.client) == at && client.phase == Phase::Following(place.zxid)
+                };
+                for client in clients.iter_mut().filter(waits) {
+                    client.replies.push(Reply::Gone { is_first: first == Some(client.seat) });
+                }
+            }
+        }
+    }
+
+    /// Returns the process of a client.
+    fn process(&self, client: u8) -> usize {
+        if client < self.local { 0 } else { usize::from(client) + 1 }
+    }
+
+    fn happen(&self, state: &mut State, action: Action) {
+        let State { server, clients, processes, .. } = state;
+        let process = |at: usize| self.process(u8::try_from(at).unwrap_or(u8::MAX));
         match action {
             Action::Serve(at) => {
                 let request = clients[at].requests.remove(0);
@@ -102,15 +133,15 @@ impl Permits {
             }
             Action::Hear(at) => {
                 let reply = clients[at].replies.remove(0);
-                clients[at].hear(reply, self.attempts, self.mutant);
+                clients[at].hear(reply, self.attempts, &mut processes[process(at)], self.mutant);
             }
-            Action::Claim(at) => clients[at].start(true, self.mutant),
-            Action::Enqueue(at) => clients[at].start(false, self.mutant),
+            Action::Claim(at) => clients[at].start(true, &mut processes[process(at)], self.mutant),
+            Action::Enqueue(at) => clients[at].start(false, &mut processes[process(at)], self.mutant),
             Action::Leave(at) => clients[at].leave(self.attempts, self.mutant),
             Action::Cut(at) => {
                 state.cuts -= 1;
                 server.forget(clients[at].seat.client);
-                clients[at].reconnected(self.mutant);
+                clients[at].reconnected(&mut processes[process(at)], self.mutant);
             }
             Action::Crash(at) => {
                 state.crashes -= 1;
@@ -139,7 +170,8 @@ impl Model for Permits {
     fn init_states(&self) -> Vec<State> {
         let seat = |(client, weight): (u8, &u8)| Seat { client, attempt: 0, weight: *weight };
         let clients = (0..).zip(self.weights).map(|client| Client::new(seat(client), self.limit)).collect();
-        vec![State { server: Server::default(), clients, cuts: self.cuts, crashes: self.crashes }]
+        let processes = vec![Process::default(); self.weights.len() + 1];
+        vec![State { server: Server::default(), clients, processes, cuts: self.cuts, crashes: self.crashes }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {

@@ -17,4 +17,6 @@ pub enum Mutant {
     KeepsTooMany,
     /// What is given up is not removed while it is taken without a place.
     NoUndo,
+    /// Whoever has left the queue tells the one that waits behind it then, which may have come since.
+    TellsLatecomers,
 }

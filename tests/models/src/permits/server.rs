@@ -18,6 +18,8 @@ pub(super) struct Seat {
 pub(super) struct Place {
     pub(super) seat: Seat,
     pub(super) zxid: u8,
+    /// Begins anew with the directory.
+    pub(super) number: u8,
 }
 
 impl Member<u8> for Place {
@@ -61,14 +63,18 @@ pub(super) enum Reply {
     Made,
     Missing,
     Occupied,
-    Appended(u8),
+    Appended(Place),
     Queue(Vec<Place>),
-    FoundPlace(Option<u8>),
+    FoundPlace(Option<Place>),
     Leases(Vec<Lease>),
     FoundLease(bool),
     NoNode,
     /// The event, not an answer.
     Changed,
+    /// The word of the same process that a place has gone, and whether it was the first and left by itself.
+    Gone {
+        is_first: bool,
+    },
     /// Every node of this seat is gone.
     Removed(Seat),
 }
@@ -82,6 +88,8 @@ pub(super) struct Server {
     watched_places: Vec<(u8, u8)>,
     watching_leases: Vec<u8>,
     last_zxid: u8,
+    /// The number of the last place since the directory of the queue was made anew.
+    last_place: u8,
     last_number: i32,
     last_token: u8,
     pub(super) token_went_back: bool,
@@ -98,18 +106,17 @@ impl Server {
         let reply = match request {
             Request::Claim(_) if !self.queue.is_empty() && mutant != Some(Mutant::ClaimsBesideQueue) => Reply::Occupied,
             Request::Claim(seat) => {
-                self.last_zxid += 1;
+                (self.last_zxid, self.last_place) = (self.last_zxid + 1, 0);
                 return (Some(Reply::Made), self.make(seat, self.last_zxid));
             }
             Request::Append(seat) => {
-                self.last_zxid += 1;
-                self.queue.push(Place { seat, zxid: self.last_zxid });
-                Reply::Appended(self.last_zxid)
+                (self.last_zxid, self.last_place) = (self.last_zxid + 1, self.last_place + 1);
+                let place = Place { seat, zxid: self.last_zxid, number: self.last_place };
+                self.queue.push(place);
+                Reply::Appended(place)
             }
             Request::ListQueue => Reply::Queue(self.queue.clone()),
-            Request::FindPlace(seat) => {
-                Reply::FoundPlace(self.queue.iter().find(|place| place.seat == seat).map(|place| place.zxid))
-            }
+            Request::FindPlace(seat) => Reply::FoundPlace(self.queue.iter().find(|place| place.seat == seat).copied()),
             Request::Exchange(_, zxid) if self.queue.iter().all(|place| place.zxid != zxid) => Reply::Missing,
             Request::Exchange(seat, zxid) => {
                 let mut told = self.remove(|place| place.zxid == zxid, |_| false);
