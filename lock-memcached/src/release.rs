@@ -1,6 +1,7 @@
 //! Releases and cancellations: what an attempt has is released, and others are woken. A lock for which others of this client
 //! wait stays within the process: one command turns its item into that of the first one in the queue.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use lock_core::clock::{Clock, SystemClock};
@@ -34,16 +35,17 @@ impl Releaser {
     pub(crate) async fn release(self: &Arc<Self>, attempt: &Attempt) -> Result<Released, Error> {
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
         let until = self.link.deadline();
-        let steps = async {
-            let handed = match queue_of_next(&entry.lock, attempt.kind) {
-                Some(queue) => self.hand_over(&queue, attempt, &entry).await,
+        // Pinned here: handed on by value, it would be part of this future twice. What is rare is boxed.
+        let steps = pin!(async {
+            let handed = match queue_of_next(&entry.lock, attempt.kind).filter(|queue| self.queues.has(queue)) {
+                Some(queue) => Box::pin(self.hand_over(&queue, attempt, &entry)).await,
                 None => HandedOver::No,
             };
             if handed.ends_release() {
                 return Ok((handed, Removed::default()));
             }
             Ok((handed, self.release_all(attempt, &entry, Phase::Release).await?))
-        };
+        });
         // One operation timeout for both.
         let (handed, removed) = self.link.within(attempt, Phase::Release, steps).await?;
         if handed.ends_release() {
@@ -57,16 +59,13 @@ impl Releaser {
         if handed.was_held(removed.released, removed.gone) {
             return Ok(Released::Done);
         }
-        Ok(Released::NotHeld(self.records.reason_by(entry.nonce, until).await))
+        Ok(Released::NotHeld(Box::pin(self.records.reason_by(entry.nonce, until)).await))
     }
 
     /// Hands a lock of one piece to the first one in its queue.
     ///
     /// Carried through although this future is dropped: the lock may be the other one's by then.
     async fn hand_over(self: &Arc<Self>, queue: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> HandedOver {
-        if !self.queues.has(queue) {
-            return HandedOver::No;
-        }
         let [piece] = &*entry.pieces() else { return HandedOver::No };
         // A writer that became a reader has a key that nobody waits for in this queue.
         if piece.key != *queue {

@@ -293,7 +293,8 @@ impl Permits {
         retry_unanswered(|| free.is_claim_within_limit(names.clone())).await
     }
 
-    /// Makes the permits unless somebody is in the queue, and lists all permits behind them. Returns the transaction, which is the token.
+    /// Makes the permits unless somebody is in the queue, and lists all permits behind them. Returns the transaction, which is the token;
+    /// `None` if somebody is, or if they are so many that one node stands for all of them.
     async fn make_behind_nobody(
         &self,
         attempt: &Attempt,
@@ -305,6 +306,10 @@ impl Permits {
             Ok(wanted) => wanted,
             Err(error) => return (Err(error.into()), Ok(Vec::new())),
         };
+        if wanted.len() < free.asked() as usize {
+            // One node for many is put into another one's place when some are released, and its record has to say the token by then.
+            return (Ok(None), Ok(Vec::new()));
+        }
         let (claimed, listed) = registration.claim(&wanted, &record);
         let (claimed, listed) = join(claimed, listed).await;
         let made = claimed.map_err(StepError::from).map(|nodes| {

@@ -107,7 +107,10 @@ async fn a_great_many_permits_are_one_node_that_can_be_split() {
     let mut held = many.acquire_many(4_000).await.unwrap();
     assert_eq!(children(&truth, "/lock/semaphore/many/leases").await.len(), 1);
     assert!(many.try_acquire_many(1_001).await.unwrap().is_none());
+    let token = async || many.inspect().await.unwrap().holders[0].token;
+    let before = token().await;
     held.release_some(1_500).await.unwrap();
+    assert_eq!(token().await, before, "the token is that of the grant");
     assert_eq!((held.permits(), many.available().await.unwrap()), (2_500, 2_500));
     held.release().await.unwrap();
     assert_eq!(many.available().await.unwrap(), 5_000);
