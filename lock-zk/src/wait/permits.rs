@@ -92,12 +92,24 @@ impl Permits {
         if !self.claims || lock.is_shared() || self.busy().contains(SystemClock.now(), &lock.directory) {
             return Ok(None);
         }
+        if !self.has_a_node_each(attempt, registration) {
+            return Ok(None);
+        }
         entry.has_asked();
         let granted = self.make_permits(attempt, registration, None).await?;
         if granted.is_none() {
             self.found_held(registration);
         }
         Ok(granted)
+    }
+
+    /// Whether each of the permits is to have a node. One for many is put into another one's place when some are released, and its record
+    /// has to say the token by then.
+    fn has_a_node_each(&self, attempt: &Attempt, registration: &Registration) -> bool {
+        let asked = FreePermits::new(attempt, registration, &self.registry).asked();
+        let record = || HolderRecord::new(attempt, registration.session.connection.timeout()).to_bytes();
+        let nodes = |record: Vec<u8>| registration.lock.permits(registration.grant, asked, record.len());
+        asked == 1 || nodes(record()).is_ok_and(|nodes| nodes.len() == asked as usize)
     }
 
     /// Notes that somebody has to wait for permits of this semaphore.
@@ -293,8 +305,7 @@ impl Permits {
         retry_unanswered(|| free.is_claim_within_limit(names.clone())).await
     }
 
-    /// Makes the permits unless somebody is in the queue, and lists all permits behind them. Returns the transaction, which is the token;
-    /// `None` if somebody is, or if they are so many that one node stands for all of them.
+    /// Makes the permits unless somebody is in the queue, and lists all permits behind them. Returns the transaction, which is the token.
     async fn make_behind_nobody(
         &self,
         attempt: &Attempt,
@@ -306,10 +317,6 @@ impl Permits {
             Ok(wanted) => wanted,
             Err(error) => return (Err(error.into()), Ok(Vec::new())),
         };
-        if wanted.len() < free.asked() as usize {
-            // One node for many is put into another one's place when some are released, and its record has to say the token by then.
-            return (Ok(None), Ok(Vec::new()));
-        }
         let (claimed, listed) = registration.claim(&wanted, &record);
         let (claimed, listed) = join(claimed, listed).await;
         let made = claimed.map_err(StepError::from).map(|nodes| {

@@ -43,6 +43,11 @@ fn holds_for_two_of_one_process_and_one_of_another() {
 }
 
 #[test]
+fn holds_for_two_of_one_process_and_one_of_another_while_a_connection_breaks() {
+    explore(Permits { cuts: 1, ..LOCAL });
+}
+
+#[test]
 fn holds_for_three_of_different_weights() {
     explore(Permits { weights: &[2, 1, 1], limit: 2, ..ONE });
 }

@@ -3,9 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// The most requests that go together, and the bytes after which no further one joins them: a run of their script takes far
-/// less than 5 ms.
-pub(super) const MOST: usize = 128;
+/// The bytes after which no further request joins a batch: a run of their script takes far less than 5 ms.
 const MOST_BYTES: usize = 64 * 1024;
 
 /// The requests of one kind that wait to be sent together.
@@ -62,14 +60,14 @@ impl<T> Batch<T> {
         left
     }
 
-    /// The number of requests that the next batch would have, and the first of them; with nobody left, nobody sees to it any
-    /// more.
-    pub(super) fn due(&mut self) -> Option<(usize, &T)> {
+    /// The number of requests that the next batch of up to `most` would have, and the first of them; with nobody left, nobody sees to
+    /// it any more.
+    pub(super) fn due(&mut self, most: usize) -> Option<(usize, &T)> {
         if self.len == 0 {
             self.is_seen_to = false;
         }
         let first = self.waiting.iter().find_map(|(_, request)| request.as_ref())?;
-        Some((self.len.min(MOST), &first.what))
+        Some((self.len.min(most), &first.what))
     }
 
     /// Takes the next batch: the first request, and those after it up to `most` and as long as there are not too many bytes.
@@ -111,6 +109,8 @@ impl<T> Batch<T> {
 mod tests {
     use super::*;
 
+    const MOST: usize = 128;
+
     fn of(requests: impl IntoIterator<Item = u32>) -> (Batch<u32>, Vec<Place>) {
         let mut batch = Batch::default();
         let places = requests.into_iter().map(|request| batch.join(request, 1).place).collect();
@@ -120,21 +120,21 @@ mod tests {
     #[test]
     fn requests_are_taken_in_the_order_in_which_they_came() {
         let (mut batch, _) = of(0..10);
-        assert_eq!(batch.due(), Some((10, &0)));
+        assert_eq!(batch.due(MOST), Some((10, &0)));
         assert_eq!(batch.take(4), [0, 1, 2, 3]);
         batch.join(10, 1);
-        assert_eq!(batch.due(), Some((7, &4)));
+        assert_eq!(batch.due(MOST), Some((7, &4)));
         assert_eq!(batch.take(MOST), [4, 5, 6, 7, 8, 9, 10]);
-        assert_eq!(batch.due(), None);
+        assert_eq!(batch.due(MOST), None);
         assert!(batch.take(MOST).is_empty());
     }
 
     #[test]
     fn a_batch_has_so_many_requests_at_most() {
         let (mut batch, _) = of(0..300);
-        assert_eq!(batch.due(), Some((MOST, &0)));
+        assert_eq!(batch.due(MOST), Some((MOST, &0)));
         assert_eq!(batch.take(MOST), (0..128).collect::<Vec<_>>());
-        assert_eq!(batch.due(), Some((MOST, &128)));
+        assert_eq!(batch.due(MOST), Some((MOST, &128)));
     }
 
     #[test]
@@ -153,10 +153,10 @@ mod tests {
         let (mut batch, places) = of(0..6);
         assert!(batch.leave(places[2]) && batch.leave(places[0]) && batch.leave(places[5]));
         assert!(!batch.leave(places[2]) && !batch.leave(places[0]));
-        assert_eq!(batch.due(), Some((3, &1)));
+        assert_eq!(batch.due(MOST), Some((3, &1)));
         assert_eq!(batch.take(2), [1, 3]);
         assert!(!batch.leave(places[1]) && !batch.leave(places[3]) && batch.leave(places[4]));
-        assert_eq!(batch.due(), None);
+        assert_eq!(batch.due(MOST), None);
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         batch.take(MOST);
         assert!(!sees_to_it(&mut batch), "whoever sees to it has not come to the end yet");
         batch.take(MOST);
-        assert_eq!(batch.due(), None);
+        assert_eq!(batch.due(MOST), None);
         assert!(sees_to_it(&mut batch));
         assert_eq!(batch.give_up(), [0]);
         assert!(sees_to_it(&mut batch));

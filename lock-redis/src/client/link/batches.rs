@@ -199,7 +199,7 @@ impl Sender {
         // Whoever is ready to run has its turn before.
         tokio::task::yield_now().await;
         loop {
-            let due = batches.batch().due().map(|(number, first)| (number, first.request.short.until));
+            let due = batches.batch().due(self.way.most()).map(|(number, first)| (number, first.request.short.until));
             let Some((number, until)) = due else {
                 self.is_done = true;
                 return;
@@ -212,7 +212,7 @@ impl Sender {
                 SendTurn::Never(_) => return,
             };
             let Some(sent) = self.send(live, turns) else { continue };
-            if batches.batch().due().is_none() {
+            if batches.batch().due(self.way.most()).is_none() {
                 self.is_done = true;
                 return sent.answered().await;
             }

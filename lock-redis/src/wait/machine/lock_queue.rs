@@ -93,6 +93,7 @@ impl<L: Lock> LockQueue<L> {
             self.again_at = self.again_at.min(at);
         } else if at < self.entry.at() {
             agenda.put_off(&mut self.entry, at);
+            self.hurries = false;
         }
     }
 
@@ -104,7 +105,7 @@ impl<L: Lock> LockQueue<L> {
 
     /// Asks at once, in the long way: whoever would have brought the answer to a heartbeat on its way has gone.
     pub(super) fn begin_anew(&mut self, agenda: &mut Agenda<L>, now: BootInstant) {
-        (self.asking, self.again_at, self.quiet) = (false, BootInstant::FAR_FUTURE, 0);
+        (self.asking, self.again_at, self.quiet, self.hurries) = (false, BootInstant::FAR_FUTURE, 0, false);
         agenda.put_off(&mut self.entry, now);
     }
 
@@ -167,7 +168,8 @@ impl<L: Lock> LockQueue<L> {
         };
         self.hurried = std::mem::take(&mut self.hurries);
         let (pause, hurries) = self.until_next(now, reply.pause);
-        let pause = if lost && self.waiting.len() > due.nonces.len() { pause.min(SOON) } else { pause };
+        let goes_on = lost && self.waiting.len() > due.nonces.len();
+        let (pause, hurries) = if goes_on { (pause.min(SOON), false) } else { (pause, hurries) };
         let at = now.plus(pause);
         let at = if sound && !hurries && !self.lock.is_shared() { next_round(at) } else { at };
         self.hurries = hurries && at <= self.again_at;

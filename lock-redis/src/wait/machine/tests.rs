@@ -210,6 +210,29 @@ fn a_heartbeat_comes_at_the_end_of_a_lease_and_the_next_one_does_not_hurry() {
 }
 
 #[test]
+fn only_a_heartbeat_at_the_end_of_a_lease_counts_as_one_that_hurried() {
+    let ending = || HeartbeatReply { pause: Pause::Until(Duration::from_millis(300)), ..reply(at(2000)) };
+    for what_comes_first in 0..3 {
+        let mut machine = queued(&[1], at(1000));
+        let due = beat(&mut machine, at(2000));
+        if what_comes_first == 0 {
+            // Somebody wants it asked sooner than the lease ends, while a heartbeat is on its way.
+            assert!(machine.ask_after(at(2000), "lock", Duration::from_millis(20)));
+        }
+        let _ = machine.answered(at(2000), &due, &ending());
+        match what_comes_first {
+            1 => assert!(machine.ask_after(at(2000), "lock", Duration::from_millis(20))),
+            2 => machine.begin_anew(at(2020)),
+            _ => {}
+        }
+        let due = machine.due(at(2020), 1).0.pop().expect("sooner than the lease ends");
+        let left = HeartbeatReply { pause: Pause::Until(Duration::from_millis(280)), ..reply(at(2020)) };
+        let _ = machine.answered(at(2020), &due, &left);
+        assert_eq!(machine.next(at(2020)), at(2302), "case {what_comes_first}");
+    }
+}
+
+#[test]
 fn heartbeats_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
     let now = at(1000);
     assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SHORTEST_PERIOD);

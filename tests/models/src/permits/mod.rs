@@ -168,6 +168,8 @@ impl Model for Permits {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
+        // A process dies as a whole; here it is the first client.
+        assert!(self.local < 2 || self.crashes == 0, "one of several attempts of a process does not die by itself");
         let seat = |(client, weight): (u8, &u8)| Seat { client, attempt: 0, weight: *weight };
         let clients = (0..).zip(self.weights).map(|client| Client::new(seat(client), self.limit)).collect();
         let processes = vec![Process::default(); self.weights.len() + 1];
@@ -187,7 +189,7 @@ impl Model for Permits {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
+        let mut properties = vec![
             Property::always("within the limit", |model: &Self, state: &State| {
                 state.holders().map(|client| client.seat.weight).sum::<u8>() <= model.limit
             }),
@@ -208,7 +210,13 @@ impl Model for Permits {
             Property::sometimes("permits are too many, and are released", |_, state: &State| {
                 state.clients.iter().any(|client| client.phase == Phase::GivingBack)
             }),
-        ]
+        ];
+        if self.local > 1 {
+            properties.push(Property::sometimes("a waiter is told that it is first", |_, state: &State| {
+                state.clients.iter().any(|client| client.replies.contains(&Reply::Gone { is_first: true }))
+            }));
+        }
+        properties
     }
 }
 
