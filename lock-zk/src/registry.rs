@@ -14,6 +14,9 @@ use crate::session::Session;
 use crate::store::contender::{Contender, Role};
 use crate::store::layout::LockPaths;
 
+/// The outcome of a [claim](Registration::claim): the permits, unless somebody is in the queue.
+type Claimed = Result<Option<Vec<Created>>, Failure>;
+
 /// The nodes that one attempt has at the servers, or may have: taken before its node is asked for.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -49,7 +52,7 @@ impl Registration {
         &self,
         new: &[NewNode],
         data: &[u8],
-    ) -> (impl Future<Output = Result<Option<Vec<Created>>, Failure>>, Response<'static, Vec<String>>) {
+    ) -> (impl Future<Output = Claimed>, Response<'static, Vec<String>>) {
         let was_changing = self.begin_change();
         let (queue, permits) = (&self.lock.directory, self.lock.permit_directory());
         let (claimed, listed) = self.session.connection.claim_beside(queue, new, data, permits);
