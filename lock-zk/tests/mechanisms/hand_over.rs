@@ -61,10 +61,12 @@ async fn a_wait_behind_a_node_of_its_own_process_that_is_gone_is_granted_soon() 
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
     let lease = LeaseOptions::new(ms(3_600_000)).with_auto_renew(false);
-    let _held = a.mutex("gone").with_lease(lease).lock().await.unwrap();
+    let held = a.mutex("gone").with_lease(lease).lock().await.unwrap();
     truth.delete(&nodes(&truth, "gone").await[0]).await.unwrap();
     let mutex = a.mutex("gone");
-    soon("granted", PROMPTLY, mutex.lock()).await.unwrap().release().await.unwrap();
+    let next = soon("granted", PROMPTLY, mutex.lock()).await.unwrap();
+    assert!(held.lost().now_or_never().is_none(), "the holder has noticed before");
+    next.release().await.unwrap();
 }
 
 #[tokio::test]
