@@ -12,9 +12,10 @@ pub mod lease;
 pub mod permits;
 pub mod queue;
 
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use stateright::{CheckerBuilder, Model};
+use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model};
 
 /// An exploration of the model, on two threads that go behind whatever has a deadline: only its end counts, not its time.
 pub fn explorer<M>(model: M) -> CheckerBuilder<M>
@@ -26,4 +27,43 @@ where
     // Refused at worst, which costs others time.
     let _ = rustix::process::nice(15);
     model.checker().threads(2)
+}
+
+/// Explores a model, and asserts that all its properties hold.
+pub fn explore<M>(model: M)
+where
+    M: Model + Clone + Debug + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let checker = explorer(model.clone()).spawn_bfs().join();
+    println!("{model:?}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+}
+
+/// Explores a broken model until this property fails, and says how.
+pub fn refute<M>(model: M, property: &'static str)
+where
+    M: Model + Clone + Debug + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let first = HasDiscoveries::AnyOf([property].into());
+    let checker = explorer(model.clone()).finish_when(first).spawn_bfs().join();
+    let witness = checker.discovery(property).map(|path| path.into_actions());
+    println!("{model:?} is refuted by {property:?}: {witness:?}");
+    assert!(witness.is_some(), "{model:?} is not refuted by {property:?}");
+}
+
+/// Tests that each of these mistakes is refuted by this property of its model.
+#[macro_export]
+macro_rules! refuted {
+    ($($name:ident: $mutant:ident by $property:literal in $model:expr,)+) => {
+        $(#[test]
+        fn $name() {
+            let mut model = $model;
+            model.mutant = Some(Mutant::$mutant);
+            $crate::refute(model, $property);
+        })+
+    };
 }

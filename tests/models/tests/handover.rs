@@ -1,8 +1,7 @@
 //! The hand-over of lock-memcached, as it is and broken.
 
-use models::explorer;
-use models::handover::{Action, HandOver, Mutant};
-use stateright::{Checker, HasDiscoveries};
+use models::handover::{HandOver, Mutant};
+use models::{explore, refuted};
 
 /// Two clients with two waiters each, for which nothing goes wrong.
 const CALM: HandOver =
@@ -15,12 +14,6 @@ const RESTART: HandOver = HandOver { restarts: 1, waiters: [1, 1], seconds: 6, .
 const GONE: HandOver = HandOver { gone: 1, waiters: [2, 1], ..CALM };
 /// Waiters that come again and again.
 const ROW: HandOver = HandOver { attempts: 6, waiters: [2, 0], seconds: 0, ..CALM };
-
-fn explore(model: HandOver) {
-    let checker = explorer(model.clone()).spawn_bfs().join();
-    println!("{model:?}: {} states", checker.unique_state_count());
-    checker.assert_properties();
-}
 
 #[test]
 fn holds_while_nothing_goes_wrong() {
@@ -45,25 +38,6 @@ fn holds_while_a_waiter_gives_up() {
 #[test]
 fn holds_while_waiters_come_again_and_again() {
     explore(ROW);
-}
-
-/// Explores a broken model until a property fails, and says which one it expected.
-fn refuted(model: HandOver, mutant: Mutant, property: &'static str) {
-    let model = HandOver { mutant: Some(mutant), ..model };
-    let first = HasDiscoveries::AnyOf([property].into());
-    let checker = explorer(model).finish_when(first).spawn_bfs().join();
-    let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
-    println!("{mutant:?} is refuted by {property:?}: {witness:?}");
-    assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");
-}
-
-macro_rules! refuted {
-    ($($name:ident: $mutant:ident by $property:literal in $model:ident,)+) => {
-        $(#[test]
-        fn $name() {
-            refuted($model, Mutant::$mutant, $property);
-        })+
-    };
 }
 
 refuted! {

@@ -1,20 +1,13 @@
 //! The permits of a semaphore, as they are and broken.
 
-use models::explorer;
-use models::permits::{Action, Mutant, Permits};
-use stateright::{Checker, HasDiscoveries};
+use models::permits::{Mutant, Permits};
+use models::{explore, refuted};
 
 /// Two clients that want the only permit once.
 const ONE: Permits = Permits { weights: &[1, 1], local: 0, limit: 1, attempts: 1, cuts: 0, crashes: 0, mutant: None };
 
 /// Two of one process, and one of another, that want the only permit once.
 const LOCAL: Permits = Permits { weights: &[1, 1, 1], local: 2, ..ONE };
-
-fn explore(model: Permits) {
-    let checker = explorer(model.clone()).spawn_bfs().join();
-    println!("{model:?}: {} states", checker.unique_state_count());
-    checker.assert_properties();
-}
 
 #[test]
 fn holds_while_a_connection_breaks() {
@@ -50,25 +43,6 @@ fn holds_for_two_of_one_process_and_one_of_another_while_a_connection_breaks() {
 #[test]
 fn holds_for_three_of_different_weights() {
     explore(Permits { weights: &[2, 1, 1], limit: 2, ..ONE });
-}
-
-/// Explores a broken model until a property fails, and says which one it expected.
-fn refuted(mutant: Mutant, property: &'static str, model: Permits) {
-    let model = Permits { mutant: Some(mutant), ..model };
-    let first = HasDiscoveries::AnyOf([property].into());
-    let checker = explorer(model).finish_when(first).spawn_bfs().join();
-    let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
-    println!("{mutant:?} is refuted by {property:?}: {witness:?}");
-    assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");
-}
-
-macro_rules! refuted {
-    ($($name:ident: $mutant:ident by $property:literal in $model:expr,)+) => {
-        $(#[test]
-        fn $name() {
-            refuted(Mutant::$mutant, $property, $model);
-        })+
-    };
 }
 
 refuted! {

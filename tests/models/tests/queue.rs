@@ -1,19 +1,13 @@
 //! The queue of nodes, as it is and broken.
 
-use models::explorer;
-use models::queue::{Action, Mutant, Queue};
-use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use models::queue::{Mutant, Queue};
+use models::{explore, explorer, refuted};
+use stateright::{Checker, Expectation, Model};
 
 /// Two clients that want the lock once, in a time in which sessions expire.
 const CALM: Queue =
     Queue { clients: 2, readers: 0, attempts: 1, timeout: 2, ticks: 3, cuts: 0, crashes: 0, mutant: None };
 const BROKEN_CONNECTION: Queue = Queue { cuts: 1, ..CALM };
-
-fn explore(model: Queue) {
-    let checker = explorer(model.clone()).spawn_bfs().join();
-    println!("{model:?}: {} states", checker.unique_state_count());
-    checker.assert_properties();
-}
 
 #[test]
 fn holds_while_a_connection_breaks() {
@@ -47,25 +41,6 @@ fn readers_hold_together_and_never_beside_a_writer() {
     let must_hold = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     must_hold.for_each(|property| checker.assert_no_discovery(property.name));
     checker.assert_any_discovery("readers hold together");
-}
-
-/// Explores a broken model until a property fails, and says which one it expected.
-fn refuted(mutant: Mutant, property: &'static str, model: Queue) {
-    let model = Queue { mutant: Some(mutant), ..model };
-    let first = HasDiscoveries::AnyOf([property].into());
-    let checker = explorer(model).finish_when(first).spawn_bfs().join();
-    let witness: Option<Vec<Action>> = checker.discovery(property).map(|path| path.into_actions());
-    println!("{mutant:?} is refuted by {property:?}: {witness:?}");
-    assert!(witness.is_some(), "{mutant:?} is not refuted by {property:?}");
-}
-
-macro_rules! refuted {
-    ($($name:ident: $mutant:ident by $property:literal in $model:expr,)+) => {
-        $(#[test]
-        fn $name() {
-            refuted(Mutant::$mutant, $property, $model);
-        })+
-    };
 }
 
 refuted! {

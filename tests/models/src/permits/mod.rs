@@ -1,6 +1,6 @@
 //! The permits of a semaphore: what `lock-zk` does on paths of its own.
 //!
-//! Whoever is first in the queue counts the permits and takes its own in the place of its node. While nobody is in the queue, permits are
+//! The first in the queue counts the permits and takes its own in the place of its node. While nobody is in the queue, permits are
 //! taken without a place, and those that were made before are counted behind. The clients (`client.rs`) decide by what ships: `Taking`,
 //! `Contention` and `is_within`. The servers (`server.rs`) are what ZooKeeper promises, as in the model of the [queue](crate::queue).
 //!

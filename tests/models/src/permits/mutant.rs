@@ -15,8 +15,8 @@ pub enum Mutant {
     NotLookedFor,
     /// Permits that are too many are kept while the attempt goes into the queue.
     KeepsTooMany,
-    /// What is given up is not removed while it is taken without a place.
+    /// An attempt that gives up while it takes permits without a place removes nothing.
     NoUndo,
-    /// Whoever has left the queue tells the one that waits behind it then, which may have come since.
+    /// The attempt that has left the queue tells whoever waits behind it then that it is first, and that one may have come since.
     TellsLatecomers,
 }
