@@ -197,6 +197,11 @@ pub(crate) fn waits_for<N, M: Member<N>>(queue: &[M], index: usize) -> Option<us
     }
 }
 
+/// Whether a node in this role waits for the one right before it, which is in that role.
+pub(crate) fn waits_for_neighbour(role: Role, before: Role) -> bool {
+    role != Role::Read || before == Role::Write
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

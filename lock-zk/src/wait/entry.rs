@@ -7,7 +7,7 @@ use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, log};
 
-use super::contention::{Action, Contention, Event, Member, QueuePosition, Request};
+use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, waits_for_neighbour};
 use super::queue::{LockQueues, QueueEvent, granted};
 use crate::client::{Created, Failure, Fate};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
@@ -100,8 +100,8 @@ impl<'a> QueueEntry<'a> {
         let stem = registration.lock.stem(registration.grant);
         let sent_at = SystemClock.now();
         let connection = &registration.session.connection;
-        let is_awaited = |last: Role| registration.lock.role != Role::Read || last == Role::Write;
-        if self.waits && self.queues.registry.last_role(&registration.lock).is_some_and(is_awaited) {
+        let last = self.queues.registry.last_role(&registration.lock);
+        if self.waits && last.is_some_and(|last| waits_for_neighbour(registration.lock.role, last)) {
             return match connection.enqueue(&stem, &record, &registration.lock.directory).await {
                 Ok(node) => Ok(self.enqueued(&registration, node, sent_at)),
                 Err(failure) => self.not_made(failure),
@@ -124,8 +124,7 @@ impl<'a> QueueEntry<'a> {
         let before = self.queues.registry.set_node_behind(registration, node.clone());
         // It asks for the listing, which may not be needed.
         let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
-        let is_awaited = |before: &Contender| registration.lock.role != Role::Read || before.role == Role::Write;
-        let before = before.filter(is_awaited);
+        let before = before.filter(|before| waits_for_neighbour(registration.lock.role, before.role));
         self.is_unlisted = before.is_some();
         before.map_or(Event::Look, Event::Follows)
     }
