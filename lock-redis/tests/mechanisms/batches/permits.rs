@@ -82,6 +82,20 @@ async fn permits_that_are_asked_for_at_the_same_moment_go_together_and_have_a_to
     }
 }
 
+/// 128 of them, as many as mutexes, hold a slow server for more than 5 ms.
+#[tokio::test]
+async fn no_more_than_sixty_four_permits_go_together() {
+    const MANY: usize = 200;
+    let Some(crowded) = Crowded::start().await else { return };
+    crowded.knows_permits().await;
+    let semaphore = crowded.locks.semaphore("many", MANY as u32).with_lease(long());
+    let asked = runs(&crowded.server).await;
+    let outcomes = join_all((0..MANY).map(|_| semaphore.try_acquire())).await;
+    let scripts = runs(&crowded.server).await - asked;
+    assert!(scripts as usize > MANY / 64, "{scripts} scripts");
+    release_all(outcomes.into_iter().map(|outcome| outcome.unwrap().expect("there is room")).collect()).await;
+}
+
 #[tokio::test]
 async fn permits_of_one_semaphore_that_go_together_have_tokens_that_differ() {
     let Some(crowded) = Crowded::start().await else { return };
