@@ -139,7 +139,7 @@ impl Acquisitions {
     ) -> Result<ShortAcquire, Error> {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
-        let mut call = Call::of_two(&keys.lock, keys.beside(), ":f");
+        let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(&keys.tokens(), "");
         call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner.of(&attempt.owner)?, ":"]);
         call.push_number(whole_milliseconds(attempt.ttl));
         let short = ShortRequest { way: ShortWay::Acquire, call, until };
@@ -163,7 +163,7 @@ impl Acquisitions {
     ) -> Result<ShortAcquire, Error> {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
-        let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(keys.beside(), ":f");
+        let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(&keys.tokens(), "");
         call = call.with([nonce, &self.identity.client]);
         call.push_number(whole_milliseconds(attempt.ttl));
         call = call.with([&*self.owner.of(&attempt.owner)?, &record::mode(attempt)]);

@@ -52,7 +52,8 @@ pub struct RedisBackend {
 impl RedisBackend {
     pub(crate) async fn connect(config: &RedisConfig) -> Result<Self, Error> {
         let target = config.check()?;
-        let keys = Arc::new(KeySpace::new(config.prefix.clone(), config.dialects.clone()));
+        let keys = KeySpace::new(config.prefix.clone(), config.dialects.clone());
+        let keys = Arc::new(if target.servers.are_a_cluster() { keys.over_slots() } else { keys });
         let identity = Arc::new(Identity::new(keys.channels())?);
         let (queues, losses) = (Arc::<WaitQueues>::default(), Arc::<NoticeSource>::default());
         let unfinished = UnfinishedLinks::new(Links::connect(config, target).await?);

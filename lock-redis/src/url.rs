@@ -40,6 +40,12 @@ pub(crate) enum Servers {
     Cluster(Vec<Address>),
 }
 
+impl Servers {
+    pub(crate) fn are_a_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+}
+
 /// As whom to connect.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {

@@ -40,7 +40,8 @@ pub(crate) async fn two_scripts(
 ) -> Outcome {
     let holder = "0123456789abcdef:{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}:";
     let mut take = cmd("EVALSHA");
-    take.arg(digest).arg(2).arg(key).arg([key, ":f"].concat()).arg([token, ":", holder].concat()).arg("10000");
+    take.arg(digest).arg(3).arg(key).arg([key, ":q"].concat()).arg("bench:tokens");
+    take.arg([token, ":", holder].concat()).arg("10000");
     let _: String = take.query_async(connection).await?;
     let mut give = cmd("EVALSHA");
     give.arg(digest).arg(1).arg(key).arg(token);

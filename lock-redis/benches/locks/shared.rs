@@ -95,7 +95,8 @@ impl Cycle for Bare {
         *number += 1;
         let nonce = format!("{number:032x}");
         let owner = "{\"id\":\"00000000000000000000000000000000\",\"host\":\"localhost\",\"pid\":12345}";
-        let keys = ["", ":q", ":w", ":f", ":x"].map(|ending| [key, ending].concat());
+        let [lock, queue, waiters, forced] = ["", ":q", ":w", ":x"].map(|ending| [key, ending].concat());
+        let keys = [&*lock, &queue, &waiters, "bare:tokens", &forced];
         let mut acquire = cmd("EVALSHA");
         acquire.arg(&digests[0]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef").arg(10_000).arg(owner);
         acquire.arg("1").arg("").arg("bench:client:").arg("").arg(2000).arg(*mode);

@@ -3,8 +3,9 @@
 //! | key | content |
 //! |---|---|
 //! | `<prefix>:<kind>:{<name>}` | the lock; the kind is `mutex`, `reentrant`, `rwlock` or `semaphore` |
-//! | the same + `:q`, `:w`, `:f`, `:x` | queue, waiters, fence, reason of a forced release |
+//! | the same + `:q`, `:w`, `:x` | queue, waiters, reason of a forced release |
 //! | the same + `:r` | the record beside a mutex |
+//! | `<prefix>:tokens` | the last token of all locks; in a cluster `<prefix>:tokens:{<number>}`, one for each slot |
 //! | `<prefix>:client:<id>` | the push channel of one client |
 //!
 //! In a name, `%`, `{` and `}` are written as `%25`, `%7B`, `%7D`, so that the braces around it are the key's hash tag and
@@ -13,12 +14,12 @@
 //! one of those above cannot be shared.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use lock_core::driver::Kind;
 use lock_core::{Error, LockName, Phase};
 
-use super::slot::{SLOTS, slot};
+use super::slot::{number_of, slot};
+use super::token_counters::TokenCounters;
 use crate::store::dialect::{Dialects, Form};
 use crate::store::scripts::Scripts;
 
@@ -30,30 +31,74 @@ const SPACES: [&str; 5] = ["mutex", "reentrant", "rwlock", "semaphore", "key"];
 pub(crate) struct KeySpace {
     prefix: String,
     dialects: Dialects,
+    tokens: TokenCounters,
 }
 
 impl KeySpace {
-    /// Keys under this prefix, and shared ones in these dialects.
+    /// Keys under this prefix, on one server that has all of them, and shared ones in these dialects.
     pub(crate) fn new(prefix: String, dialects: Dialects) -> Self {
-        Self { prefix, dialects }
+        let tokens = TokenCounters::one(&prefix);
+        Self { prefix, dialects, tokens }
+    }
+
+    /// The keys, with one counter of tokens for each slot of a cluster.
+    pub(crate) fn over_slots(self) -> Self {
+        Self { tokens: self.tokens.by_slot(), ..self }
     }
 
     /// The keys of a lock that somebody asks for.
     ///
     /// # Errors
-    /// If it is to be kept at a key that this client uses for something else.
+    /// If it is to be kept at a key that clients with this prefix use for something else.
     pub(crate) fn checked(&self, name: &LockName, kind: Kind) -> Result<Keys, Error> {
-        Keys::checked(&self.prefix, name, kind, &self.dialects)
+        if name.is_key()
+            && let Some(own) = self.own(name.as_str())
+        {
+            let key = name.as_str();
+            let what = format!(
+                "the key {key:?} cannot be shared: this client keeps its own data at keys that begin with {own}"
+            );
+            return Err(Error::invalid(Phase::Configure, what).with_name(name));
+        }
+        Ok(self.of(name, kind))
+    }
+
+    /// The beginning of this key, if clients with this prefix use such keys for something else.
+    fn own(&self, key: &str) -> Option<String> {
+        let Self { prefix, .. } = self;
+        let rest = key.strip_prefix(&**prefix)?.strip_prefix(':')?;
+        if let Some(rest) = rest.strip_prefix("tokens")
+            && (rest.is_empty() || rest.starts_with(":{"))
+        {
+            return Some(format!("{prefix}:tokens"));
+        }
+        let has_space = |space: &&&str| rest.strip_prefix(**space).is_some_and(|rest| rest.starts_with(":{"));
+        SPACES.iter().find(has_space).map(|space| format!("{prefix}:{space}:{{"))
     }
 
     /// The keys of a lock that was asked for before.
     pub(crate) fn of(&self, name: &LockName, kind: Kind) -> Keys {
-        Keys::of(&self.prefix, name, kind, &self.dialects)
+        let (prefix, tokens) = (&*self.prefix, self.tokens.clone());
+        let form = self.form(name, kind);
+        if name.is_key() {
+            let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
+            let lock = name.as_str().to_owned();
+            return Keys { lock, side: Some(side), shared: kind == Kind::Mutex, form, tokens };
+        }
+        let (space, name) = (kind.space(), escaped(name.as_str()));
+        let mut lock = String::with_capacity(prefix.len() + space.len() + name.len() + 4);
+        [prefix, ":", space, ":{", &name, "}"].iter().for_each(|part| lock.push_str(part));
+        Keys { lock, side: None, shared: false, form, tokens }
     }
 
     /// The keys of the mutex that has this key; `None` if no name has it.
     pub(crate) fn of_mutex(&self, lock: &str) -> Option<Keys> {
-        Keys::of_mutex(&self.prefix, lock)
+        if lock.strip_prefix(&*self.prefix).is_some_and(|rest| rest.starts_with(":mutex:{") && rest.ends_with('}')) {
+            let (lock, tokens) = (lock.to_owned(), self.tokens.clone());
+            return Some(Keys { lock, side: None, shared: false, form: Form::Text, tokens });
+        }
+        let keys = self.of(&LockName::from_key(lock).ok()?, Kind::Mutex);
+        Some(Keys { form: Form::Text, ..keys })
     }
 
     /// The form in which a lock is kept.
@@ -76,50 +121,10 @@ pub(crate) struct Keys {
     /// Whether foreign clients use the lock's key too.
     pub(crate) shared: bool,
     pub(crate) form: Form,
+    tokens: TokenCounters,
 }
 
 impl Keys {
-    pub(crate) fn of(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
-        let form = Form::of(name, kind, dialects);
-        if name.is_key() {
-            let side = format!("{prefix}:key:{{{}}}:{}", hash_tag(name.as_str()), escaped(name.as_str()));
-            return Self { lock: name.as_str().to_owned(), side: Some(side), shared: kind == Kind::Mutex, form };
-        }
-        let (space, name) = (kind.space(), escaped(name.as_str()));
-        let mut lock = String::with_capacity(prefix.len() + space.len() + name.len() + 4);
-        [prefix, ":", space, ":{", &name, "}"].iter().for_each(|part| lock.push_str(part));
-        Self { lock, side: None, shared: false, form }
-    }
-
-    /// The keys of a lock that somebody asks for.
-    ///
-    /// # Errors
-    /// If it is to be kept at a key that clients with this prefix use for something else.
-    pub(crate) fn checked(prefix: &str, name: &LockName, kind: Kind, dialects: &Dialects) -> Result<Self, Error> {
-        let own = |key: &str| {
-            let rest = key.strip_prefix(prefix)?.strip_prefix(':')?;
-            SPACES.iter().find(|space| rest.strip_prefix(*space).is_some_and(|rest| rest.starts_with(":{")))
-        };
-        if name.is_key()
-            && let Some(space) = own(name.as_str())
-        {
-            let what = format!(
-                "the key {:?} cannot be shared: this client keeps its own locks at keys that begin with {prefix}:{space}:{{",
-                name.as_str()
-            );
-            return Err(Error::invalid(Phase::Configure, what).with_name(name));
-        }
-        Ok(Self::of(prefix, name, kind, dialects))
-    }
-
-    /// The keys of the mutex that has this key; `None` if no name has it.
-    pub(crate) fn of_mutex(prefix: &str, lock: &str) -> Option<Self> {
-        if lock.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(":mutex:{") && rest.ends_with('}')) {
-            return Some(Self { lock: lock.to_owned(), side: None, shared: false, form: Form::Text });
-        }
-        Some(Self::of(prefix, &LockName::from_key(lock).ok()?, Kind::Mutex, &Dialects::new()))
-    }
-
     /// The scripts for this lock.
     pub(crate) fn scripts(&self) -> &'static Scripts {
         self.form.scripts()
@@ -130,9 +135,9 @@ impl Keys {
         if self.shared { b"1" } else { b"" }
     }
 
-    /// Lock, queue, waiters, fence, forced: the order of every script.
+    /// Lock, queue, waiters, tokens, forced: the order of every script.
     pub(crate) fn all(&self) -> [Cow<'_, str>; 5] {
-        [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w"), self.side(":f"), self.side(":x")]
+        [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w"), self.tokens(), self.side(":x")]
     }
 
     /// Lock and waiters: what the usual sign of life needs.
@@ -143,6 +148,11 @@ impl Keys {
     /// The lock: what the short release needs.
     pub(crate) fn to_release(&self) -> [Cow<'_, str>; 1] {
         [Cow::Borrowed(&*self.lock)]
+    }
+
+    /// The counter of the lock's tokens.
+    pub(crate) fn tokens(&self) -> Cow<'_, str> {
+        self.tokens.of(&self.lock)
     }
 
     /// The record, to be read.
@@ -182,33 +192,13 @@ fn escaped(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"))
 }
 
-/// Among so many numbers there is one of every slot.
-const NUMBERS: u32 = 200_000;
-
-/// The first number of each slot. Found out once, when it is first needed: it takes some 100,000 looks.
-static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let mut tags = vec![u32::MAX; usize::from(SLOTS)];
-    let mut missing = tags.len();
-    for number in 0..NUMBERS {
-        let tag = &mut tags[usize::from(slot(number.to_string().as_bytes()))];
-        if *tag == u32::MAX {
-            (*tag, missing) = (number, missing - 1);
-        }
-        if missing == 0 {
-            break;
-        }
-    }
-    tags
-});
-
 /// A hash tag with the slot of this key: what stands between the first `{` and the next `}`, if that is not empty;
 /// otherwise the whole key. A whole key with a `}` in it cannot be a tag; the first number that has its slot serves then.
 fn hash_tag(key: &str) -> Cow<'_, str> {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     match tag {
         Some(tag) if !tag.is_empty() => Cow::Borrowed(tag),
-        // A slot is less than their number.
-        _ if key.contains('}') => Cow::Owned(TAGS[usize::from(slot(key.as_bytes()))].to_string()),
+        _ if key.contains('}') => Cow::Owned(number_of(slot(key.as_bytes())).to_string()),
         _ => Cow::Borrowed(key),
     }
 }
@@ -217,9 +207,13 @@ fn hash_tag(key: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
+    fn space() -> KeySpace {
+        KeySpace::new("lock".to_owned(), Dialects::new())
+    }
+
     #[test]
     fn the_braces_of_a_name_never_become_a_hash_tag() {
-        let keys = Keys::of("lock", &LockName::from("a{b}%c"), Kind::Mutex, &Dialects::new());
+        let keys = space().of(&LockName::from("a{b}%c"), Kind::Mutex);
         assert_eq!(keys.lock, "lock:mutex:{a%7Bb%7D%25c}");
         assert_eq!(keys.all()[1], "lock:mutex:{a%7Bb%7D%25c}:q");
     }
@@ -228,21 +222,19 @@ mod tests {
     fn distinct_names_have_distinct_keys() {
         let names = ["a", "A", "a:q", "{a}", "%7Ba%7D", "a}:q", "{}", "}{"];
         let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
-        let keys: Vec<_> = names
-            .iter()
-            .flat_map(|name| kinds.map(|kind| Keys::of("lock", &LockName::from(*name), kind, &Dialects::new())))
-            .collect();
+        let keys: Vec<_> =
+            names.iter().flat_map(|name| kinds.map(|kind| space().of(&LockName::from(*name), kind))).collect();
         let keys: std::collections::HashSet<_> = keys.iter().flat_map(Keys::all).collect();
-        assert_eq!(keys.len(), names.len() * kinds.len() * 5);
+        assert_eq!(keys.len(), names.len() * kinds.len() * 4 + 1, "they share one counter only");
     }
 
     #[test]
     fn a_key_that_the_client_itself_uses_cannot_be_shared() {
         let kinds = [Kind::Mutex, Kind::Reentrant, Kind::Write, Kind::Permits { permits: 1, limit: 1 }];
-        let at = |key: &str| Keys::checked("lock", &LockName::from_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+        let at = |key: &str| space().checked(&LockName::from_key(key).unwrap(), Kind::Mutex);
         for name in [LockName::from("a"), LockName::from_key("jobs").unwrap(), LockName::from_key("odd}key").unwrap()] {
             for kind in kinds {
-                let keys = Keys::checked("lock", &name, kind, &Dialects::new()).unwrap();
+                let keys = space().checked(&name, kind).unwrap();
                 for key in keys.all().iter().filter(|key| key.starts_with("lock:")) {
                     let error = at(key).unwrap_err();
                     assert_eq!(error.kind(), lock_core::ErrorKind::InvalidArgument);
@@ -250,7 +242,10 @@ mod tests {
                 }
             }
         }
-        for key in ["lock", "lock:mutex", "lock:mutexes:{a}", "clock:mutex:{a}", "lock:client:7", "lock:jobs"] {
+        assert!(at("lock:tokens:{17}").is_err());
+        for key in
+            ["lock", "lock:mutex", "lock:mutexes:{a}", "clock:mutex:{a}", "lock:client:7", "lock:jobs", "lock:tokens:a"]
+        {
             assert!(at(key).is_ok(), "{key}");
         }
     }
@@ -259,19 +254,13 @@ mod tests {
     fn side_keys_of_a_shared_key_are_in_its_slot() {
         for (key, tag) in [("jobs", "{jobs}"), ("app:{jobs}:lock", "{jobs}"), ("a{}b", "{3991}"), ("odd}key", "{7386}")]
         {
-            let keys = Keys::of("lock", &LockName::from_key(key).unwrap(), Kind::Mutex, &Dialects::new());
+            let keys = space().over_slots().of(&LockName::from_key(key).unwrap(), Kind::Mutex);
             assert_eq!(keys.lock, key);
             for side in &keys.all()[1..] {
-                assert!(side.starts_with(&format!("lock:key:{tag}:")), "{side}");
+                let begins = if *side == keys.tokens() { "lock:tokens:{" } else { &*format!("lock:key:{tag}:") };
+                assert!(side.starts_with(begins), "{side}");
                 assert_eq!(slot(side.as_bytes()), slot(key.as_bytes()), "{side}");
             }
-        }
-    }
-
-    #[test]
-    fn every_slot_has_a_number() {
-        for (its, number) in TAGS.iter().enumerate() {
-            assert_eq!(usize::from(slot(number.to_string().as_bytes())), its);
         }
     }
 
@@ -279,9 +268,9 @@ mod tests {
     fn the_keys_of_a_name_from_outside_share_a_slot_and_are_nobody_else_s() {
         let samples = ["jobs", "app:{jobs}:lock", "a{}b", "odd}key", "lock:mutex:{a%7Bb%7D%25c}", "%25{%7D"];
         lock_testkit::fuzz::texts("names of locks", &samples, |text| {
-            let dialects = Dialects::new();
-            let own = LockName::new(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
-            let shared = LockName::from_key(text).ok().map(|name| Keys::of("lock", &name, Kind::Mutex, &dialects));
+            let space = space().over_slots();
+            let own = LockName::new(text).ok().map(|name| space.of(&name, Kind::Mutex));
+            let shared = LockName::from_key(text).ok().map(|name| space.of(&name, Kind::Mutex));
             for keys in own.iter().chain(&shared) {
                 assert!(keys.all().iter().all(|key| slot(key.as_bytes()) == slot(keys.lock.as_bytes())), "{keys:?}");
             }
@@ -289,7 +278,7 @@ mod tests {
                 let name = own.lock.strip_prefix("lock:mutex:{").and_then(|rest| rest.strip_suffix('}')).unwrap();
                 assert!(!name.contains(['{', '}']), "{name}");
                 assert_eq!(percent_encoding::percent_decode_str(name).decode_utf8().unwrap(), text);
-                assert_eq!(Keys::of_mutex("lock", &own.lock), Some(own));
+                assert_eq!(space.of_mutex(&own.lock), Some(own));
             }
             if let Some(shared) = shared {
                 assert_eq!((&*shared.lock, shared.shared), (text, true));

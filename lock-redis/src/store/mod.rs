@@ -9,3 +9,4 @@ mod redisson;
 pub(crate) mod reply;
 pub(crate) mod scripts;
 pub(crate) mod slot;
+mod token_counters;

@@ -66,16 +66,17 @@ pub(crate) static ACQUIRE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mu
 pub(crate) static RELEASE_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_short.lua"));
 /// The short way to many free mutexes at once.
 pub(crate) static ACQUIRE_BATCH: LazyLock<Script> =
-    LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/acquire_short.lua" "mutex/acquire_batch_end.lua"));
+    LazyLock::new(|| script!("raise_tokens.lua" "queues_of_batch.lua" "mutex/acquire_batch.lua"));
 /// The short way to release many mutexes at once.
-pub(crate) static RELEASE_BATCH: LazyLock<Script> =
-    LazyLock::new(|| script!("mutex/batch_begin.lua" "mutex/release_short.lua" "mutex/release_batch_end.lua"));
+pub(crate) static RELEASE_BATCH: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_batch.lua"));
 /// The usual way to many locks of the other kinds at once.
-pub(crate) static ACQUIRE_HOLDERS_BATCH: LazyLock<Script> =
-    LazyLock::new(|| script!("mutex/batch_begin.lua" "holders/acquire_short.lua" "holders/acquire_batch_end.lua"));
+pub(crate) static ACQUIRE_HOLDERS_BATCH: LazyLock<Script> = LazyLock::new(
+    || script!("raise_tokens.lua" "queues_of_batch.lua" "mutex/batch_begin.lua" "holders/acquire_short.lua" "holders/acquire_batch_end.lua"),
+);
 /// The usual way to release many grants of the other kinds at once.
-pub(crate) static RELEASE_HOLDERS_BATCH: LazyLock<Script> =
-    LazyLock::new(|| script!("mutex/batch_begin.lua" "holders/release_short.lua" "holders/release_batch_end.lua"));
+pub(crate) static RELEASE_HOLDERS_BATCH: LazyLock<Script> = LazyLock::new(
+    || script!("queues_of_batch.lua" "mutex/batch_begin.lua" "holders/release_short.lua" "holders/release_batch_end.lua"),
+);
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
 /// Has a mutex end after a time, under another nonce.
@@ -93,6 +94,7 @@ pub(crate) static CHANGE_MODE: LazyLock<Script> =
 /// Takes several locks of one slot at once: all of them, or none.
 pub(crate) static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
     script!(
+        "raise_tokens.lua"
         "mutex/batch_begin.lua" "mutex/acquire_short.lua" "several/mutex_taken.lua"
         "mutex/batch_begin.lua" "mutex/release_short.lua" "several/mutex_given.lua"
         "mutex/batch_begin.lua" "holders/acquire_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua"

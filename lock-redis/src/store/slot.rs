@@ -1,5 +1,7 @@
 //! The slot of a key.
 
+use std::sync::LazyLock;
+
 /// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16384;
 
@@ -25,6 +27,30 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// The first number whose digits have this slot, which is less than [`SLOTS`].
+pub(super) fn number_of(slot: u16) -> u32 {
+    FIRST[usize::from(slot)]
+}
+
+/// Among so many numbers there is one of every slot.
+const NUMBERS: u32 = 200_000;
+
+/// The first number of each slot. Found out once, when it is first needed: it takes some 100,000 looks.
+static FIRST: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut first = vec![u32::MAX; usize::from(SLOTS)];
+    let mut missing = first.len();
+    for number in 0..NUMBERS {
+        let of_slot = &mut first[usize::from(slot(number.to_string().as_bytes()))];
+        if *of_slot == u32::MAX {
+            (*of_slot, missing) = (number, missing - 1);
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    first
+});
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +66,12 @@ mod tests {
         assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
         assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
         assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+    }
+
+    #[test]
+    fn every_slot_has_a_number() {
+        for its in 0..SLOTS {
+            assert_eq!(slot(number_of(its).to_string().as_bytes()), its);
+        }
     }
 }

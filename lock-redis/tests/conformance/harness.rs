@@ -252,7 +252,7 @@ fn host_in(url: &str) -> &str {
 
 #[async_trait]
 impl<D: Deployment> GroundTruth for Redis<D> {
-    /// Every key, but for the last tokens (`:f`), which are kept for two hours, and the reasons of forced releases
+    /// Every key, but for the counters of tokens, which are kept for two hours, and the reasons of forced releases
     /// (`:x`), which end with the lease that they ended. A client's one channel is its own as long as it lives; that it
     /// ends with the client is checked in `mechanisms/`.
     async fn residue(&self, namespace: &str) -> Result<Vec<String>, HarnessError> {
@@ -260,7 +260,9 @@ impl<D: Deployment> GroundTruth for Redis<D> {
         for master in self.masters().await? {
             keys.extend(master.command(&["KEYS", &format!("{namespace}:*")]).await?.into_parts());
         }
-        let left = keys.iter().filter_map(Value::as_text).filter(|key| !key.ends_with(":f") && !key.ends_with(":x"));
+        let counters = format!("{namespace}:tokens");
+        let left = keys.iter().filter_map(Value::as_text);
+        let left = left.filter(|key| !key.starts_with(&counters) && !key.ends_with(":x"));
         Ok(left.collect())
     }
 }

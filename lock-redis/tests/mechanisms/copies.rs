@@ -5,7 +5,7 @@ use lock_redis::{ErrorKind, LeaseOptions, RedisConfig, RedisLocks};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{PROMPTLY, Server, eventually, hasty, key, ms, obtain, soon};
+use crate::server::{COUNTER, PROMPTLY, Server, eventually, hasty, ms, obtain, soon};
 
 /// So long that no test waits for its end.
 fn endless() -> LeaseOptions {
@@ -39,7 +39,7 @@ impl Way {
     }
 
     async fn last_token(&self) -> Option<String> {
-        self.server.run(&["GET", &format!("{}:f", key("copies"))]).await.as_text()
+        self.server.run(&["GET", COUNTER]).await.as_text()
     }
 
     /// Tests that a request that was held up arrives, and takes the lock, which is free: for nobody, and not for long.

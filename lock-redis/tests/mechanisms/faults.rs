@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use lock_redis::{Error, ErrorKind, Inspection, Lease, LossReason, Phase, RedisLocks, Retry};
 use lock_testkit_servers::redis::RedisOptions;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, key, ms, obtain, often, refused, renewed, soon};
+use crate::server::{
+    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, eventually, key, ms, obtain, often, refused, renewed, soon,
+};
 
 /// It is held by this grant alone, at the server and as its holder sees it.
 #[track_caller]
@@ -180,7 +182,7 @@ async fn a_lock_that_was_evicted_is_told_as_taken_at_the_next_renewal_and_tokens
     let locks = server.client().await;
     let held = locks.mutex("evicted").with_ttl(ms(12_000)).lock().await.unwrap();
     let token = held.fencing_token();
-    until_evicted(&server, &[key("evicted"), format!("{}:f", key("evicted"))]).await;
+    until_evicted(&server, &[key("evicted"), COUNTER.to_owned()]).await;
     let reason = soon("the next renewal finds it out", ms(4000) + SLACK, held.lost()).await;
     assert_eq!(reason, LossReason::Taken);
     assert!(!held.is_held());

@@ -11,8 +11,8 @@ use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks};
 use crate::bounds;
 use crate::queue::QueuedTasks;
 use crate::server::{
-    HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, calls, eventually, hasty, key, long, ms, obtain, refused,
-    short, soon,
+    COUNTER, HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, calls, eventually, hasty, long, ms, obtain,
+    refused, short, soon,
 };
 
 /// Lets the server stand still for this long.
@@ -234,8 +234,7 @@ fn an_acquisition_that_was_dropped_in_a_freeze_leaves_the_lock_free() {
             server.cont().unwrap();
             if tries == 1 {
                 // On the first connection: the request was carried out on resume, and only then undone.
-                let token = format!("{}:f", key("freeze"));
-                let came = async || (server.run(&["EXISTS", &token]).await.as_int() == Some(1)).then_some(());
+                let came = async || (server.run(&["EXISTS", COUNTER]).await.as_int() == Some(1)).then_some(());
                 eventually("the request is carried out", PROMPTLY, came).await;
             }
             let other = server.client().await;

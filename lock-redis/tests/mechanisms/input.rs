@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks, Retry};
 
 use crate::server::{
-    HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, everything_of, hasty, key, ms, obtain, refused,
+    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, everything_of, hasty, key, ms, obtain, refused,
 };
 
 const SECRET: &str = "hunter2-s3cret";
@@ -158,9 +158,8 @@ async fn a_key_of_another_type_is_a_typed_error_that_leaves_nothing_else() {
     let Some(server) = Server::start().await else { return };
     let locks = server.client().await;
     let mutex = locks.mutex("input");
-    for side in ["", ":f"] {
-        let spoiled = format!("{}{side}", key("input"));
-        server.run(&["LPUSH", &spoiled, "type"]).await;
+    for spoiled in [&*key("input"), COUNTER] {
+        server.run(&["LPUSH", spoiled, "type"]).await;
         let shown = server.shown();
         refused(mutex.try_lock().await, &[ErrorKind::Protocol], &[Phase::Acquire], "input", &shown);
         refused(mutex.lock().await, &[ErrorKind::Protocol], &[Phase::Acquire], "input", &shown);
@@ -168,13 +167,13 @@ async fn a_key_of_another_type_is_a_typed_error_that_leaves_nothing_else() {
         // What somebody else has put there is all that is there.
         let left = async || (server.say("KEYS *").await.into_parts().len() == 1).then_some(());
         crate::server::eventually("only the foreign key is left", ms(2000), left).await;
-        server.run(&["DEL", &spoiled]).await;
+        server.run(&["DEL", spoiled]).await;
         obtain(&locks, "input", HAND_OVER + SLACK).await.release().await.unwrap();
-        server.run(&["DEL", &format!("{}:f", key("input"))]).await;
+        server.run(&["DEL", COUNTER]).await;
     }
     // Text that is no token is none.
     for garbage in ["", "x", "q", "xq", "zzzzzzzzzzzzzzzz", "!!!!!!!!!!!!!!!!", "1e300", "-5"] {
-        server.run(&["SET", &format!("{}:f", key("input")), garbage]).await;
+        server.run(&["SET", COUNTER, garbage]).await;
         obtain(&locks, "input", HAND_OVER + SLACK).await.release().await.unwrap();
     }
     server.has_nothing_left().await;

@@ -2,7 +2,7 @@
 
 use lock_redis::LockName;
 
-use crate::server::{PROMPTLY, SLACK, Server, key, long, ms, soon};
+use crate::server::{COUNTER, PROMPTLY, SLACK, Server, key, long, ms, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_copies_of_requests_never_shorten_an_extended_lease() {
@@ -11,7 +11,7 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
     let held = locks.mutex("late").with_lease(long()).lock().await.unwrap();
     held.extend(ms(120_000)).await.unwrap();
     let (lock, nonce) = (key("late"), held.grant_id().to_string());
-    let (fence, forced) = (format!("{lock}:f"), format!("{lock}:x"));
+    let forced = format!("{lock}:x");
     let me = format!("{nonce}:0123456789abcdef:{{}}:");
     let [queue, waiters] = ["q", "w"].map(|ending| format!("{lock}:{ending}"));
     let acquire = concat!(
@@ -22,7 +22,16 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
     );
     let copies: [&[&str]; 3] = [
         &["EVAL", include_str!("../../src/store/scripts/mutex/renew.lua"), "1", &lock, &nonce, "1000", &forced],
-        &["EVAL", include_str!("../../src/store/scripts/mutex/acquire_short.lua"), "2", &lock, &fence, &me, "1000"],
+        &[
+            "EVAL",
+            include_str!("../../src/store/scripts/mutex/acquire_short.lua"),
+            "3",
+            &lock,
+            &queue,
+            COUNTER,
+            &me,
+            "1000",
+        ],
         &[
             "EVAL",
             acquire,
@@ -30,7 +39,7 @@ async fn late_copies_of_requests_never_shorten_an_extended_lease() {
             &lock,
             &queue,
             &waiters,
-            &fence,
+            COUNTER,
             &forced,
             &nonce,
             "0123456789abcdef",

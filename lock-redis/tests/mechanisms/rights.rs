@@ -6,7 +6,8 @@ use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisC
 
 use crate::queue::QueuedTasks;
 use crate::server::{
-    HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, hasty, long, ms, obtain, often, refused, renewed, soon,
+    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, hasty, long, ms, obtain, often, refused,
+    renewed, soon,
 };
 
 const README: &str = include_str!("../../README.md");
@@ -92,7 +93,7 @@ async fn the_rights_in_the_readme_are_enough_for_everything() {
     }
     // Connections that are cut are replaced, scripts that are flushed told again, a clock that was set back endured.
     server.say("SCRIPT FLUSH").await;
-    server.run(&["SET", "lock:mutex:{line}:f", "9007199254000000"]).await;
+    server.run(&["SET", COUNTER, "9007199254000000"]).await;
     let held = a.mutex("line").with_lease(long()).lock().await.unwrap();
     let queue = QueuedTasks::up(&server, &[&a, &b], "line", 4).await;
     server.say("CLIENT KILL USER locks").await;

@@ -41,7 +41,7 @@ return { held, redis.call('PTTL', KEYS[1]), redis.call('ZRANGE', KEYS[2], 0, -1,
 pub(crate) const CHANNELS: &str = "c:";
 
 /// The endings of a lock's keys, in the order of every script.
-pub(crate) const ALL: [&str; 5] = ["", ":q", ":w", ":f", ":x"];
+pub(crate) const ALL: [&str; 5] = ["", ":q", ":w", ":tokens", ":x"];
 
 /// One lock.
 pub(crate) struct Lock {
@@ -60,10 +60,29 @@ pub(crate) struct Data {
     /// Members and tickets.
     pub(crate) queue: Vec<(String, u64)>,
     pub(crate) waiters: BTreeMap<String, String>,
-    pub(crate) fence: String,
+    pub(crate) last_token: String,
     pub(crate) forced: String,
     /// Channel and message.
     pub(crate) told: Vec<String>,
+}
+
+impl Data {
+    /// The content without its tokens, of which those who ask together have others than those who ask one by one.
+    pub(crate) fn without_tokens(mut self) -> Self {
+        self.last_token.clear();
+        for (field, value) in &mut self.held {
+            *value = match &**field {
+                // Of a mutex the token is the last part, and of a grant of another kind the second one.
+                "" => value.rsplit_once(':').map_or(String::new(), |(rest, token)| {
+                    format!("{rest}:{}", token.trim_start_matches(|digit: char| digit.is_ascii_digit()))
+                }),
+                "#token" => String::new(),
+                _ if field.starts_with('#') => continue,
+                _ => value.splitn(3, ':').enumerate().map(|(i, part)| if i == 1 { ":" } else { part }).collect(),
+            };
+        }
+        self
+    }
 }
 
 /// A server of a test's own; `None`, loudly, where no `redis-server` is installed.
@@ -136,9 +155,9 @@ impl Lock {
 
     /// The content of the keys, and the ms until the lock's key ends.
     pub(crate) async fn look(&mut self) -> (Data, i64) {
-        let keys = ["", ":q", ":w", ":f", ":x", ":told"].map(|ending| self.key(ending));
+        let keys = ["", ":q", ":w", ":tokens", ":x", ":told"].map(|ending| self.key(ending));
         let parts = self.send(LOOK, "look", &keys, &[]).await.unwrap().into_parts();
-        let [held, ttl, queue, waiters, fence, forced, told] = parts.try_into().unwrap();
+        let [held, ttl, queue, waiters, last_token, forced, told] = parts.try_into().unwrap();
         let held = texts(held);
         let held = match &*held {
             [text] => BTreeMap::from([(String::new(), text.clone())]),
@@ -146,8 +165,8 @@ impl Lock {
         };
         let queue = texts(queue);
         let queue = queue.chunks(2).map(|pair| (pair[0].clone(), pair[1].parse::<f64>().unwrap() as u64)).collect();
-        let [fence, forced] = [fence, forced].map(|value| value.as_text().unwrap());
-        let data = Data { held, queue, waiters: pairs(&texts(waiters)), fence, forced, told: texts(told) };
+        let [last_token, forced] = [last_token, forced].map(|value| value.as_text().unwrap());
+        let data = Data { held, queue, waiters: pairs(&texts(waiters)), last_token, forced, told: texts(told) };
         (data, ttl.as_int().unwrap())
     }
 

@@ -53,7 +53,7 @@ impl RandomState {
         self.attempts.push((nonce.clone(), client.clone()));
         if self.rng.once_in(3) {
             let me = format!("{nonce}:{client}:{{}}:");
-            self.lock.run(&ACQUIRE_SHORT, &["", ":f"], &[&me, "60000"]).await.unwrap();
+            self.lock.run(&ACQUIRE_SHORT, &["", ":q", ":tokens"], &[&me, "60000"]).await.unwrap();
         } else {
             let args = [&*nonce, &client, "60000", "{}", "1", "", CHANNELS, "", "9000", ""];
             self.lock.run(&MUTEX.acquire, &ALL, &args).await.unwrap();

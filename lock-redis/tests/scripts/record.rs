@@ -11,7 +11,7 @@ const NONE: &str = "0000000000000000";
 
 async fn take(lock: &mut Lock, nonce: &str) -> String {
     let me = format!("{nonce}:{}:{{}}:", &nonce[16..]);
-    let taken = lock.run(&ACQUIRE_SHORT, &["", ":f"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
+    let taken = lock.run(&ACQUIRE_SHORT, &["", ":q", ":tokens"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
     taken.strip_prefix(&format!("{nonce}+")).unwrap().to_owned()
 }
 

@@ -43,7 +43,8 @@ impl Twins {
 
     async fn take(&mut self, nonce: &str, client: &str) {
         let me = format!("{nonce}:{client}:{{}}:");
-        let short = self.short.run(&ACQUIRE_SHORT, &["", ":f"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
+        let short =
+            self.short.run(&ACQUIRE_SHORT, &["", ":q", ":tokens"], &[&me, "20000"]).await.unwrap().as_text().unwrap();
         let answer = short.strip_prefix(nonce).unwrap();
         let what = format!("take by {nonce}: {answer}");
         if answer == "-" || answer == "?" {

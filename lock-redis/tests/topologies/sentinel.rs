@@ -197,12 +197,14 @@ fn sentinels_that_are_down_are_done_without_and_watched_again() {
         let new = deployment.fail_over().await.unwrap();
         assert_ne!(old.address(), new.address());
         let at_the_new_one = async || {
-            match obtain(&locks, "few", PROMPTLY).await.release().await {
+            let held = obtain(&locks, "few", PROMPTLY).await;
+            let token = held.fencing_token().unwrap().to_string();
+            match held.release().await {
                 // The old master has granted it, the new one was asked to release it.
                 Err(error) if error.kind() == ErrorKind::NotHeld => return None,
                 released => released.unwrap(),
             }
-            (say(new, "EXISTS lock:mutex:{few}:f").await.as_int() == Some(1)).then_some(())
+            (say(new, "GET lock:tokens").await.as_text() == Some(token)).then_some(())
         };
         eventually("the client is at the new master", PROMPTLY, at_the_new_one).await;
         for sentinel in [first, second, third] {

@@ -358,17 +358,21 @@ pub(crate) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
 }
 
 /// Makes one run of a script for many calls: the keys of all, and then `first`, if there is such an argument, and the arguments of all.
+/// A key that all of them have as their last one is told once, behind the others.
 pub(crate) fn evaluation_of_all<'a>(
     (script, text): (&Script, Text),
+    common: Option<&'a str>,
     first: Option<&'a str>,
     calls: impl Iterator<Item = &'a Call> + Clone,
 ) -> Cmd {
-    let parts = |call: &Call| (call.keys().len(), call.args().len(), call.len());
+    let own = |call: &Call| call.keys().len() - usize::from(common.is_some());
+    let parts = |call: &Call| (own(call), call.args().len(), call.len());
     let (keys, args, bytes) = calls.clone().map(parts).fold((0, 0, 0), |(a, b, c), (x, y, z)| (a + x, b + y, c + z));
     let (command, code) = text.command(script);
     let mut eval = Cmd::with_capacity(4 + keys + args, command.len() + code.len() + 48 + bytes);
-    eval.arg(command).arg(code).arg(keys);
-    for part in calls.clone().flat_map(Call::keys).chain(first).chain(calls.flat_map(Call::args)) {
+    eval.arg(command).arg(code).arg(keys + usize::from(common.is_some()));
+    let keys = calls.clone().flat_map(|call| call.keys().take(own(call))).chain(common);
+    for part in keys.chain(first).chain(calls.flat_map(Call::args)) {
         eval.arg(part);
     }
     eval

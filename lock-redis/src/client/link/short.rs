@@ -69,6 +69,11 @@ impl ShortWay {
         }
     }
 
+    /// Whether the last key of each request is the counter of tokens, which all of a batch share.
+    pub(super) const fn counts_tokens(self) -> bool {
+        matches!(self, Self::Acquire | Self::AcquireHolder)
+    }
+
     /// The script of a batch.
     pub(super) fn in_batch(self) -> &'static Script {
         match self {

@@ -47,4 +47,4 @@ local known = sign(math.floor(now / 1000), client)
 local _, more = promote(now, ARGV[7], '', ARGV[8])
 token = mine(now, nonce)
 if token then return { nonce, 1, token, ARGV[9] } end
-return { nonce, 0, pause(now, client, ARGV[8], more), redis.call('ZSCORE', QUEUE, me) or ticket, known, string.match(redis.call('GET', FENCE) or '0', '^%d+') }
+return { nonce, 0, pause(now, client, ARGV[8], more), redis.call('ZSCORE', QUEUE, me) or ticket, known, last_token() }

@@ -4,13 +4,13 @@
 -- KEYS[1] lock     what is held: see one.lua and many.lua
 -- KEYS[2] queue    sorted set: <nonce 32>:<client 16>, scored by the ticket (µs at which the waiter first came)
 -- KEYS[3] waiters  hash, see queue.lua
--- KEYS[4] fence    string: the last token, and q at its end if a queue stands behind a mutex
+-- KEYS[4] tokens   string: the last token of all locks that share this counter
 -- KEYS[5] forced   string: <nonce>:<text>, why the last grant was freed by force
 --
 -- Time is the server's. Under memory pressure every write that needs memory fails from a script's first write on or
 -- not at all; the scripts therefore free first and grant afterwards, and a grant that fails leaves the waiter queued.
 
-local LOCK, QUEUE, WAITERS, FENCE, FORCED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local LOCK, QUEUE, WAITERS, TOKENS, FORCED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 local function text(number) return string.format('%.0f', number) end
 
@@ -23,15 +23,16 @@ end
 local given, several
 
 -- A token is remembered until two hours after the later of itself and now.
-local function note_token(now, mark)
-  redis.call('SET', FENCE, text(given) .. (mark or ''), 'PX', text(math.ceil((given - now) / 1000) + 7200000))
+local function note_token(now)
+  redis.call('SET', TOKENS, text(given), 'PX', text(math.ceil((given - now) / 1000) + 7200000))
 end
 
+local function last_token() return string.match(redis.call('GET', TOKENS) or '', '^%d+') or '0' end
+
 -- max(last + 1, now). The first is noted at once, which shows that there is memory for the others.
-local function next_token(now, mark)
-  local last = given or string.match(redis.call('GET', FENCE) or '', '^%d+') or 0
+local function next_token(now)
   local first = not given
-  given = math.max(tonumber(last) + 1, now)
-  if first or not several then note_token(now, mark) end
+  given = math.max((given or tonumber(last_token())) + 1, now)
+  if first or not several then note_token(now) end
   return text(given)
 end

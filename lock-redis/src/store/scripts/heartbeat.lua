@@ -31,7 +31,6 @@ for i = 6, #ARGV do
     end
   end
 end
-local last = string.match(redis.call('GET', FENCE) or '0', '^%d+') or '0'
 return {
-  ARGV[4], known, pause(now, client, ARGV[3], more), table.concat(queued), last, unpack(held_by(now, client, nonces)),
+  ARGV[4], known, pause(now, client, ARGV[3], more), table.concat(queued), last_token(), unpack(held_by(now, client, nonces)),
 }

@@ -40,7 +40,6 @@ local function leave_all(members, fields)
     redis.call('DEL', WAITERS)
     -- Without memory it is forgotten.
     if turns[1] and pcall(settle, unpack(turns)) then redis.call('PEXPIRE', WAITERS, ACCOUNT) end
-    unmark()
   end
 end
 
@@ -222,8 +221,6 @@ local function sign(ms, client)
   redis.call('HSET', WAITERS, '@' .. client, text(ms + LIVENESS), '#seen', text(ms))
   redis.call('PEXPIRE', QUEUE, KEEP)
   redis.call('PEXPIRE', WAITERS, KEEP)
-  -- The last token says too that somebody waits, and is to be there as long as somebody does.
-  if redis.call('PTTL', FENCE) < 3600000 then redis.call('PEXPIRE', FENCE, 7200000) end
   -- Each new sign pays for its own end, so that signs never come faster than they go.
   if not alive then sweep(ms) end
   return alive and 1 or 0

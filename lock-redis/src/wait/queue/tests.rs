@@ -1,16 +1,19 @@
 //! Tests of the queues, by the answers that they are given.
 
 use lock_core::FencingToken;
+use lock_core::driver::Kind;
 
 use super::super::machine::*;
 use super::*;
+use crate::store::dialect::Dialects;
+use crate::store::keys::KeySpace;
+
+fn keys(name: &str) -> Arc<Keys> {
+    Arc::new(KeySpace::new("t".to_owned(), Dialects::new()).of(&name.into(), Kind::Mutex))
+}
 
 fn waiters() -> (Arc<WaitQueues>, Arc<Keys>, GrantId) {
-    (
-        Arc::default(),
-        Arc::new(Keys::of("t", &"a".into(), lock_core::driver::Kind::Mutex, &Default::default())),
-        GrantId::random().unwrap(),
-    )
+    (Arc::default(), keys("a"), GrantId::random().unwrap())
 }
 
 fn token(value: u64) -> FencingToken {
@@ -161,7 +164,6 @@ fn where_a_heartbeat_found_lost_news_those_it_could_not_ask_for_are_asked_for_so
 #[test]
 fn what_is_due_is_told_in_its_order_and_not_more_than_asked_for() {
     let (waiters, ..) = waiters();
-    let keys = |name: &str| Arc::new(Keys::of("t", &name.into(), lock_core::driver::Kind::Mutex, &Default::default()));
     let keys: Vec<_> = ["a", "b", "c"].map(keys).into();
     let places: Vec<_> = keys.iter().map(|keys| waiters.enter(GrantId::random().unwrap(), keys)).collect();
     places.iter().for_each(|place| place.queued(queued(SystemClock.now(), 1, 0)));

@@ -104,9 +104,8 @@ async fn one_that_is_denied_is_denied_alone() {
     let Some(crowded) = Crowded::start().await else { return };
     let other = crowded.server.client().await;
     let held = other.mutex(name(7)).with_lease(long()).lock().await.unwrap();
-    let fence = format!("{}:f", key(&name(9)));
-    crowded.server.run(&["DEL", &fence]).await;
-    crowded.server.run(&["RPUSH", &fence, "foreign"]).await;
+    let foreign = key(&name(9));
+    crowded.server.run(&["RPUSH", &foreign, "foreign"]).await;
     let outcomes = crowded.try_each().await;
     for (number, outcome) in outcomes.into_iter().enumerate() {
         match (number, outcome) {
@@ -116,7 +115,7 @@ async fn one_that_is_denied_is_denied_alone() {
         }
     }
     held.release().await.unwrap();
-    crowded.server.run(&["DEL", &fence]).await;
+    crowded.server.run(&["DEL", &foreign]).await;
     crowded.are_free().await;
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct Course<'a> {
     pair: &'a mut Pair,
     rng: StdRng,
     kind: Kind,
-    /// Those of every script, in their order: lock, queue, waiters, fence, forced; where pushes are noted; the record; lock and
-    /// fence of another mutex.
+    /// Those of every script, in their order: lock, queue, waiters, tokens, forced; where pushes are noted; the record; lock and
+    /// queue of another mutex.
     keys: [String; 9],
     /// `1` if foreign clients use the lock's key too.
     shared: &'static str,
@@ -33,7 +33,7 @@ impl<'a> Course<'a> {
     pub(crate) fn new(pair: &'a mut Pair, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let kind = Kind::any(&mut rng);
-        let keys = ["", ":q", ":w", ":f", ":x", ":noted", ":r", ":other", ":other:f"]
+        let keys = ["", ":q", ":w", ":tokens", ":x", ":noted", ":r", ":other", ":other:q"]
             .map(|ending| format!("{{{seed}}}{ending}"));
         let shared = if kind == Kind::Mutex && rng.random_ratio(1, 4) { "1" } else { "" };
         pair.now = EPOCH;
@@ -103,21 +103,22 @@ impl<'a> Course<'a> {
         let Attempt { request, ticket, .. } = self.attempts[number].clone();
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let me = format!("{}:{}:{{}}:", request.nonce, request.client);
-            let keys = [self.keys[0].clone(), self.keys[3].clone()];
+            let (keys, tokens) = (self.keys[..2].to_vec(), [self.keys[3].clone()]);
             let (ttl, other) = (request.ttl.to_string(), self.keys[7..].to_vec());
             if self.rng.random() {
+                let keys = [&keys[..], &tokens].concat();
                 return self.run_with(&scripts::ACQUIRE_SHORT, &keys, &[&me, &ttl]).await.map(drop);
             }
             // Another mutex, and this one once more under another nonce: each as if by itself.
             let rival = format!("{:032x}:{}:{{}}:", self.rng.random::<u128>(), request.client);
-            let keys = [&other[..], &keys, &other, &keys].concat();
+            let keys = [&other[..], &keys, &other, &keys, &tokens].concat();
             let args = [&*rival, &ttl, &me, &ttl, &me, &ttl, &rival, &ttl];
             return self.run_with(&scripts::ACQUIRE_BATCH, &keys, &args).await.map(drop);
         }
         if ![Kind::Mutex, Kind::Reentrant].contains(&self.kind) && self.shared.is_empty() && self.rng.random_ratio(1, 3)
         {
             // Twice, and once more under another nonce: each as if by itself.
-            let keys: Vec<_> = [0, 1, 3].repeat(3).into_iter().map(|key| self.keys[key].clone()).collect();
+            let keys: Vec<_> = [0, 1, 0, 1, 0, 1, 3].map(|key| self.keys[key].clone()).to_vec();
             let rival = format!("{:032x}", self.rng.random::<u128>());
             let (ttl, mode) = (request.ttl.to_string(), request.mode.text());
             let args = [&request.nonce, &rival, &request.nonce]

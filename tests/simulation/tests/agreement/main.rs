@@ -140,8 +140,8 @@ async fn grants_of_one_lock_in_one_batch_have_tokens_that_grow_until_there_is_no
     let Some((server, clock)) = server().await else { return };
     let mut pair = Pair::new(server.client().unwrap(), clock);
     pair.now = EPOCH;
-    let mut keys = ["{one}", "{one}:q", "{one}:f"].repeat(4);
-    keys.push("{one}:noted");
+    let mut keys = ["{one}", "{one}:q"].repeat(4);
+    keys.extend(["{one}:tokens", "{one}:noted"]);
     let nonces = [1, 2, 3, 4].map(|number| format!("{number:032x}"));
     let args: Vec<_> = nonces.iter().flat_map(|nonce| [nonce, requests::CLIENTS[0], "5000", "{}", "P1/3"]).collect();
     let answer = pair.run(&scripts::ACQUIRE_HOLDERS_BATCH, &keys, &args).await.unwrap().as_text().unwrap();

@@ -104,7 +104,7 @@ fn course(
 fn residue(store: &mut Store, at: Duration) -> Option<String> {
     store.now = clock(at);
     let foreign = Data::Text(FOREIGN.to_vec());
-    let mut keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":f")).collect();
+    let mut keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":tokens")).collect();
     keys.retain(|key| store.get(key) != Some(&foreign));
     let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
     (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))

@@ -1,34 +1,40 @@
 -- The usual way to a lock that leaves room and for which nobody waits, in as few calls as can be. Comes before base.lua and
 -- many.lua, whose functions cost time to define, and leaves everything else to acquire_free.lua; until the grant is certain nothing
--- is changed.
+-- is changed but the counter.
 --
--- KEYS, ARGV and reply as in acquire.lua
+-- KEYS, ARGV and reply as in acquire.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [11] is the
+--      token, which is noted already, and [12] the time in ms
 local mode = ARGV[10]
 local kind = string.sub(mode, 1, 1)
 -- An owner that enters again keeps its token.
 if kind ~= 'O' then
   local mine, next, group, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used'))
-  local time = redis.call('TIME')
-  local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  local token, ms = ARGV[11], ARGV[12]
+  if not token then
+    local time = redis.call('TIME')
+    token, ms = time[1] .. string.sub('00000' .. time[2], -6), time[1] * 1000 + math.floor(time[2] / 1000)
+  end
   local permits, limit = string.match(mode, '^P(%d+)/(%d+)$')
   local wanted, weight, room = limit and 'P/' .. limit or mode, tonumber(permits or 1), false
   if not next then
-    room = redis.call('EXISTS', KEYS[1], KEYS[2]) == 0
+    room = redis.call('EXISTS', KEYS[1], KEYS[2] or KEYS[1]) == 0
     next, used = math.huge, 0
   elseif not mine and tonumber(next) > ms and group == wanted then
     local fits = kind == 'R' or (limit and used + weight <= tonumber(limit))
-    room = fits and redis.call('EXISTS', KEYS[2]) == 0
+    room = fits and not (KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1)
   end
-  local token = time[1] .. string.sub('00000' .. time[2], -6)
-  local last = room and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
-  local first = room and not last
-  if type(last) == 'string' and #last == #token and tonumber(last) and last >= token and last - token < 1000 then
-    -- Another grant of the same moment: one more, as in base.lua. The runs of a batch may all have the same time.
+  local last = room and not ARGV[11] and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
+  local first = room and not ARGV[11] and not last
+  if type(last) == 'string' and #last == #token and tonumber(last) and last >= token then
+    -- The server's clock stands still or was set back: one more than the last, whose memory ends long after the clock has come to it.
     token = string.format('%.0f', last + 1)
     redis.call('SET', KEYS[4], token, 'KEEPTTL')
   end
-  if first or (type(last) == 'string' and #last == #token and last < token) then
-    if first or string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then redis.call('PEXPIRE', KEYS[4], '7200000') end
+  local noted = first or (type(last) == 'string' and #last == #token and last < token)
+  if noted and (first or string.sub(last, 1, 7) ~= string.sub(token, 1, 7)) then
+    redis.call('PEXPIRE', KEYS[4], '7200000')
+  end
+  if room and (ARGV[11] or noted) then
     local ends = string.format('%.0f', ms + ARGV[3])
     redis.call('HSET', KEYS[1],
       ARGV[1], ends .. ':' .. token .. ':' .. ARGV[2] .. ':' .. mode .. ':' .. ARGV[4],
@@ -39,7 +45,7 @@ if kind ~= 'O' then
     end
     return { ARGV[1], 1, token, ARGV[3] }
   end
-  -- The clock was set back by more, or the last token is none: as it was, and the long way.
+  -- The last token is none: as it was, and the long way.
   if type(last) == 'string' then redis.call('SET', KEYS[4], last, 'KEEPTTL') end
 end
 

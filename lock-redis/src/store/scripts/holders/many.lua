@@ -239,7 +239,6 @@ end
 
 -- Remembers what those who wait ask for. There are no short ways to be told of a queue.
 local function mark(mode) redis.call('HSET', WAITERS, '#group', group(mode)) end
-local function unmark() end
 
 -- Foreign clients share no key with these kinds.
 local freed

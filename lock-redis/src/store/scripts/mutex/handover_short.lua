@@ -11,10 +11,17 @@ if ARGV[4] == '' then
     local waiter = redis.call('HMGET', KEYS[3], next, '@' .. client, '#seen')
     local time = redis.call('TIME')
     local ms = time[1] * 1000 + math.floor(time[2] / 1000)
-    local usual = waiter[1] and waiter[2] and waiter[3] and tonumber(waiter[2]) >= ms and math.abs(ms - waiter[3]) <= 1500
+    local alive = tonumber(waiter[2] or 0) - ms
+    -- As queue.lua has it: alive for 3 s from the last sign, unless the server stood still or its clock was set back.
+    local usual = waiter[1] and waiter[3] and alive >= 0 and alive <= 4500 and math.abs(ms - waiter[3]) <= 1500
     local token = time[1] .. string.sub('00000' .. time[2], -6)
-    local last = usual and redis.pcall('SET', KEYS[4], first[2] and token .. 'q' or token, 'KEEPTTL', 'GET')
-    if type(last) == 'string' and #last == 17 and string.sub(last, 1, 16) < token then
+    local last = usual and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
+    if type(last) == 'string' and #last == #token and tonumber(last) and last >= token then
+      -- The server's clock stands still or was set back: one more than the last, whose memory ends long after the clock has come to it.
+      token = string.format('%.0f', last + 1)
+      redis.call('SET', KEYS[4], token, 'KEEPTTL')
+    end
+    if type(last) == 'string' and #last == #token and last < token then
       if string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then redis.call('PEXPIRE', KEYS[4], '7200000') end
       -- The claim time has three or four digits, the JSON after it begins with a brace.
       local digits = string.byte(waiter[1], 5) == 123 and 4 or 3
@@ -26,7 +33,7 @@ if ARGV[4] == '' then
       redis.call('PUBLISH', ARGV[3] .. client, 'G' .. next .. ':' .. token .. ':' .. claim)
       return { ARGV[1], 1 }
     end
-    -- No memory, or the clock was set back, or the last token is unknown: as it was, and the long way.
+    -- No memory, or the last token is unknown: as it was, and the long way.
     if type(last) == 'string' then redis.call('SET', KEYS[4], last, 'KEEPTTL') end
     if usual and not last then redis.call('DEL', KEYS[4]) end
   end

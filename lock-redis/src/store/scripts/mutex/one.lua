@@ -28,7 +28,7 @@ local function admits(now, mode) return mode == '' and open() end
 
 -- `more`: whether others wait behind this holder
 local function grant(now, holder, mode, info, ttl, more)
-  local token = next_token(now, more and FENCE_MARK)
+  local token = next_token(now)
   keep(holder .. ':' .. info .. ':' .. token .. (more and LOCK_MARK or ''), ttl)
   return token
 end

@@ -30,6 +30,5 @@ local function waiting()
 end
 
 -- There are no short ways to be told of a queue.
-local FENCE_MARK, LOCK_MARK = '', ''
+local LOCK_MARK = ''
 local function mark() end
-local function unmark() end

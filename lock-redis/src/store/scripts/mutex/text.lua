@@ -18,21 +18,10 @@ end
 -- The number of foreign clients that wait, if it is known.
 local function waiting() end
 
--- Tell the short ways that somebody waits: acquire_short.lua by the fence, release_short.lua by the lock.
-local FENCE_MARK, LOCK_MARK = 'q', '!'
+-- Tells release_short.lua that somebody waits.
+local LOCK_MARK = '!'
 
 local function mark()
-  local held, last = redis.call('GET', LOCK), redis.call('GET', FENCE)
-  if not last then
-    redis.call('SET', FENCE, '0q', 'PX', '7200000')
-  elseif string.sub(last, -1) ~= 'q' then
-    redis.call('SET', FENCE, last .. 'q', 'KEEPTTL')
-  end
-  if held and is_ours(held) and string.sub(held, -1) ~= '!' then redis.call('APPEND', LOCK, '!') end
-end
-
-local function unmark()
-  local last = redis.call('GET', FENCE)
-  -- Without memory the mark stays; it only sends the next one the long way.
-  if last and string.sub(last, -1) == 'q' then redis.pcall('SET', FENCE, string.sub(last, 1, -2), 'KEEPTTL') end
+  local held = redis.call('GET', LOCK)
+  if held and is_ours(held) and string.sub(held, -1) ~= LOCK_MARK then redis.call('APPEND', LOCK, LOCK_MARK) end
 end

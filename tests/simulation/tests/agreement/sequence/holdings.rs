@@ -18,15 +18,14 @@ pub(super) struct Holdings {
     /// Members and tickets.
     pub(super) queue: Vec<(String, u64)>,
     pub(super) waiters: BTreeMap<String, String>,
-    pub(super) fence: String,
     /// Channel and message.
     pub(super) pushed: Vec<String>,
 }
 
 impl Holdings {
-    /// Reads those of lock, queue, waiters, fence, forced and pushes.
+    /// Reads those of lock, queue, waiters, tokens, forced and pushes.
     pub(super) fn of(looked: Vec<Look>) -> Self {
-        let [lock, queue, waiters, fence, _, pushed] = looked.try_into().unwrap();
+        let [lock, queue, waiters, _, _, pushed] = looked.try_into().unwrap();
         let left = |look: &Look| (look.left >= 0).then_some(look.left);
         let (lock_left, queue_left) = (left(&lock), left(&queue));
         let held = match &*lock.kind {
@@ -35,16 +34,7 @@ impl Holdings {
         };
         let queue = many(queue.content);
         let queue = queue.chunks(2).map(|pair| (pair[0].clone(), pair[1].parse::<f64>().unwrap() as u64)).collect();
-        let fence = fence.content.as_text().unwrap();
-        Self {
-            held,
-            lock_left,
-            queue_left,
-            queue,
-            waiters: pairs(waiters.content),
-            fence,
-            pushed: many(pushed.content),
-        }
+        Self { held, lock_left, queue_left, queue, waiters: pairs(waiters.content), pushed: many(pushed.content) }
     }
 
     /// The holders whose leases have not ended at this time, ms.

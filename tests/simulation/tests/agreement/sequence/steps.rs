@@ -76,7 +76,7 @@ impl Sequence<'_> {
     async fn took(&mut self, request: &Request) -> bool {
         let me = format!("{}:{}:{{}}:", request.nonce, request.client);
         let args = [&*me, &request.ttl.to_string()];
-        let reply = self.ask_both(&scripts::ACQUIRE_SHORT, &[0, 3], &args).await.as_text().unwrap();
+        let reply = self.ask_both(&scripts::ACQUIRE_SHORT, &[0, 1, 3], &args).await.as_text().unwrap();
         let (nonce, answer) = reply.split_at(32);
         assert_eq!(nonce, request.nonce, "{self}");
         if let Some(token) = answer.strip_prefix('+') {
