@@ -5,6 +5,7 @@
 #![cfg(test)]
 
 mod batches;
+mod counter;
 mod crowds;
 mod dead;
 mod heartbeat_short;
