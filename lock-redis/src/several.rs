@@ -89,7 +89,7 @@ impl SeveralAcquisitions {
             request.push([nonce, client, milliseconds(attempt.ttl), owner, record::mode(attempt)]);
         }
         let bytes = request.iter().flatten().map(String::len).sum::<usize>();
-        // The lock's key is part of each of the five.
+        // The lock's key is part of four of them, and the fifth is short.
         let bytes = bytes + keys.iter().map(|keys| 5 * keys.lock.len()).sum::<usize>();
         Ok((bytes <= MOST_BYTES).then_some(request))
     }

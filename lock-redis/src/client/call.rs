@@ -99,10 +99,10 @@ mod tests {
         assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "", "ö"]);
         assert_eq!(call.args().collect::<Vec<_>>(), ["a", "17", ""]);
         assert_eq!((call.key(), call.len()), ("lock", 9));
-        let mut call = Call::of_two("lock", "side", ":f");
+        let mut call = Call::of_two("lock", "side", ":q");
         call.push_parts(&["a", "", "b"]);
         call.push_number(1200);
-        assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "side:f"]);
+        assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "side:q"]);
         assert_eq!(call.args().collect::<Vec<_>>(), ["ab", "1200"]);
         assert_eq!(Call::default().key(), "");
     }

@@ -20,6 +20,6 @@ pub(super) static RELEASE: LazyLock<Script> = script!("quorum/release.lua");
 pub(super) static INSPECT: LazyLock<Script> = script!("quorum/inspect.lua");
 /// One server's part of taking and of releasing many locks.
 pub(super) static BATCH: LazyLock<Script> = script!(
-    "mutex/batch_begin.lua" "quorum/acquire.lua" "quorum/acquire_in_batch.lua"
-    "mutex/batch_begin.lua" "quorum/release.lua" "quorum/batch_end.lua"
+    "begin_one.lua" "quorum/acquire.lua" "quorum/acquire_in_batch.lua"
+    "begin_one.lua" "quorum/release.lua" "quorum/batch_end.lua"
 );

@@ -43,6 +43,8 @@ impl KeySpace {
 
     /// The keys, with one counter of tokens for each slot of a cluster.
     pub(crate) fn over_slots(self) -> Self {
+        // Not while somebody asks for a lock.
+        super::slot::find_numbers();
         Self { tokens: self.tokens.by_slot(), ..self }
     }
 
@@ -55,25 +57,23 @@ impl KeySpace {
             && let Some(own) = self.own(name.as_str())
         {
             let key = name.as_str();
-            let what = format!(
-                "the key {key:?} cannot be shared: this client keeps its own data at keys that begin with {own}"
-            );
+            let what = format!("the key {key:?} cannot be shared: this client keeps its own data at {own}");
             return Err(Error::invalid(Phase::Configure, what).with_name(name));
         }
         Ok(self.of(name, kind))
     }
 
-    /// The beginning of this key, if clients with this prefix use such keys for something else.
+    /// The keys of clients with this prefix among which this one would be, if so.
     fn own(&self, key: &str) -> Option<String> {
         let Self { prefix, .. } = self;
         let rest = key.strip_prefix(&**prefix)?.strip_prefix(':')?;
         if let Some(rest) = rest.strip_prefix("tokens")
             && (rest.is_empty() || rest.starts_with(":{"))
         {
-            return Some(format!("{prefix}:tokens"));
+            return Some(format!("{prefix}:tokens and keys that begin with {prefix}:tokens:{{"));
         }
         let has_space = |space: &&&str| rest.strip_prefix(**space).is_some_and(|rest| rest.starts_with(":{"));
-        SPACES.iter().find(has_space).map(|space| format!("{prefix}:{space}:{{"))
+        SPACES.iter().find(has_space).map(|space| format!("keys that begin with {prefix}:{space}:{{"))
     }
 
     /// The keys of a lock that was asked for before.

@@ -71,11 +71,11 @@ pub(crate) static ACQUIRE_BATCH: LazyLock<Script> =
 pub(crate) static RELEASE_BATCH: LazyLock<Script> = LazyLock::new(|| script!("mutex/release_batch.lua"));
 /// The usual way to many locks of the other kinds at once.
 pub(crate) static ACQUIRE_HOLDERS_BATCH: LazyLock<Script> = LazyLock::new(
-    || script!("raise_tokens.lua" "queues_of_batch.lua" "mutex/batch_begin.lua" "holders/acquire_short.lua" "holders/acquire_batch_end.lua"),
+    || script!("raise_tokens.lua" "queues_of_batch.lua" "begin_one.lua" "holders/acquire_short.lua" "holders/acquire_batch_end.lua"),
 );
 /// The usual way to release many grants of the other kinds at once.
 pub(crate) static RELEASE_HOLDERS_BATCH: LazyLock<Script> = LazyLock::new(
-    || script!("queues_of_batch.lua" "mutex/batch_begin.lua" "holders/release_short.lua" "holders/release_batch_end.lua"),
+    || script!("queues_of_batch.lua" "begin_one.lua" "holders/release_short.lua" "holders/release_batch_end.lua"),
 );
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
@@ -95,11 +95,11 @@ pub(crate) static CHANGE_MODE: LazyLock<Script> =
 pub(crate) static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
     script!(
         "raise_tokens.lua"
-        "mutex/batch_begin.lua" "mutex/acquire_short.lua" "several/mutex_taken.lua"
-        "mutex/batch_begin.lua" "mutex/release_short.lua" "several/mutex_given.lua"
-        "mutex/batch_begin.lua" "holders/acquire_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua"
+        "begin_one.lua" "mutex/acquire_short.lua" "several/mutex_taken.lua"
+        "begin_one.lua" "mutex/release_short.lua" "several/mutex_given.lua"
+        "begin_one.lua" "holders/acquire_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua"
         "several/holders_taken.lua"
-        "mutex/batch_begin.lua" "holders/release_short.lua" "base.lua" "holders/many.lua" "release.lua"
+        "begin_one.lua" "holders/release_short.lua" "base.lua" "holders/many.lua" "release.lua"
         "several/holders_given.lua"
         "several/all_or_none.lua"
     )

@@ -27,9 +27,14 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The first number whose digits have this slot, which is less than [`SLOTS`].
+/// The first number whose digits have this slot. A slot is less than [`SLOTS`].
 pub(super) fn number_of(slot: u16) -> u32 {
     FIRST[usize::from(slot)]
+}
+
+/// Finds out the number of each slot, unless that was done before: it takes a moment.
+pub(super) fn find_numbers() {
+    LazyLock::force(&FIRST);
 }
 
 /// Among so many numbers there is one of every slot.

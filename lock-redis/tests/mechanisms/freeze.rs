@@ -221,6 +221,7 @@ fn an_acquisition_that_was_dropped_in_a_freeze_leaves_the_lock_free() {
         let Some(server) = Server::start().await else { return };
         server.knows_the_scripts().await;
         for (frozen, tries) in [(ms(100), 1), (ms(700), 1), (ms(1400), 4), (ms(2500), 2)] {
+            server.say("FLUSHALL").await;
             let locks = server.hasty_client().await;
             server.stop().unwrap();
             for _ in 0..tries {
@@ -241,7 +242,6 @@ fn an_acquisition_that_was_dropped_in_a_freeze_leaves_the_lock_free() {
             let held = obtain(&other, "freeze", ms(2000) + SLACK).await;
             held.release().await.unwrap();
             server.has_nothing_left().await;
-            server.say("FLUSHALL").await;
         }
     });
 }

@@ -79,7 +79,6 @@ async fn a_waiter_that_gives_up_without_memory_leaves_nothing() {
     server.until_queued("refusal", 0).await;
     held.release().await.unwrap();
     server.say("CONFIG SET maxmemory 0").await;
-    // The mark of the queue could not be removed then; it is now, and costs no more than the long way.
     obtain(&waiter, "refusal", HAND_OVER + SLACK).await.release().await.unwrap();
     server.is_as_new(&waiter, "refusal").await;
 }

@@ -166,7 +166,7 @@ impl Server {
         fields.iter().all(known) && (0..=10_000).contains(&self.run(&["PTTL", key]).await.as_int().unwrap())
     }
 
-    /// An uncontended lock and release leave nothing but a token: no mark of an earlier queue is in their way.
+    /// An uncontended lock and release leave nothing but the counter of tokens.
     pub(crate) async fn is_as_new(&self, locks: &RedisLocks, name: &str) {
         self.has_nothing_left().await;
         let held = obtain(locks, name, PROMPTLY).await;

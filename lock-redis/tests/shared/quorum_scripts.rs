@@ -6,10 +6,10 @@ pub(crate) const TAKE: &str = include_str!("../../src/store/scripts/quorum/acqui
 pub(crate) const GIVE: &str = include_str!("../../src/store/scripts/quorum/release.lua");
 /// Many of both.
 pub(crate) const BATCH: &str = concat!(
-    include_str!("../../src/store/scripts/mutex/batch_begin.lua"),
+    include_str!("../../src/store/scripts/begin_one.lua"),
     include_str!("../../src/store/scripts/quorum/acquire.lua"),
     include_str!("../../src/store/scripts/quorum/acquire_in_batch.lua"),
-    include_str!("../../src/store/scripts/mutex/batch_begin.lua"),
+    include_str!("../../src/store/scripts/begin_one.lua"),
     include_str!("../../src/store/scripts/quorum/release.lua"),
     include_str!("../../src/store/scripts/quorum/batch_end.lua"),
 );

@@ -16,7 +16,7 @@ pub(super) struct Waiter<W> {
     wake: W,
     /// The instant at which the last request was sent that was answered "still waiting".
     pub(super) asked_at: BootInstant,
-    /// Grants up to this token are from an earlier stay in the queue, perhaps one whose confirmation never came.
+    /// No grant of the present stay in the queue has a token up to this one. One that has is of an earlier stay.
     pub(super) floor: u64,
     ticket: Option<u64>,
     pub(super) news: Option<News>,

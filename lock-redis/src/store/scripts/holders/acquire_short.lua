@@ -25,13 +25,12 @@ if kind ~= 'O' then
   end
   local last = room and not ARGV[11] and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
   local first = room and not ARGV[11] and not last
-  if type(last) == 'string' and #last == #token and tonumber(last) and last >= token then
+  local noted = first or (type(last) == 'string' and #last == #token and (last < token or tonumber(last)))
+  if noted and not first and last >= token then
     -- The server's clock stands still or was set back: one more than the last, whose memory ends long after the clock has come to it.
     token = string.format('%.0f', last + 1)
     redis.call('SET', KEYS[4], token, 'KEEPTTL')
-  end
-  local noted = first or (type(last) == 'string' and #last == #token and last < token)
-  if noted and (first or string.sub(last, 1, 7) ~= string.sub(token, 1, 7)) then
+  elseif noted and (first or string.sub(last, 1, 7) ~= string.sub(token, 1, 7)) then
     redis.call('PEXPIRE', KEYS[4], '7200000')
   end
   if room and (ARGV[11] or noted) then

@@ -1,5 +1,5 @@
 end
--- Comes after queues_of_batch.lua, batch_begin.lua and release_short.lua: releases many grants for whose room nobody waits.
+-- Comes after queues_of_batch.lua, begin_one.lua and release_short.lua: releases many grants for whose room nobody waits.
 --
 -- KEYS[2i-1] lock  [2i] queue
 -- ARGV[i] nonce

@@ -1,5 +1,6 @@
 -- Takes many free locks for which nobody waits, each as acquire_short.lua does it, but with one token, and one look at all queues.
--- Comes after raise_tokens.lua and queues_of_batch.lua. No command here ends the script: what fails for one is nothing to the others.
+-- Comes after raise_tokens.lua and queues_of_batch.lua. From the first lock on no command ends the script: what fails for one is nothing to
+-- the others.
 --
 -- KEYS[2i-1] lock  [2i] queue  [last] tokens
 -- ARGV[2i-1], [2i] as acquire_short.lua has [1] and [2]
@@ -15,7 +16,8 @@ local function answer(lock, queue, what, ttl, token)
   if type(held) == 'table' then return '' end
   if not held then return nonce .. '?' end
   if sub(held, 1, 32) ~= nonce then return nonce .. '-' end
-  if call('PTTL', lock) < tonumber(ttl) then call('PEXPIRE', lock, ttl) end
+  local left = call('PTTL', lock)
+  if type(left) == 'number' and left < tonumber(ttl) then call('PEXPIRE', lock, ttl) end
   return nonce .. '+' .. (string.match(held, '(%d+)!?$') or '')
 end
 

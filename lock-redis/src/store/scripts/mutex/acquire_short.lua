@@ -29,7 +29,7 @@ if not queued and redis.call('SET', KEYS[1], ARGV[1] .. token, 'NX', 'PX', ARGV[
   end
   -- The server's clock stands still or was set back: one more than the last.
   local now = tonumber(token)
-  token = string.format('%.0f', math.max((tonumber(last) or 0) + 1, now))
+  token = string.format('%.0f', math.max((tonumber(string.match(last, '^%d+')) or 0) + 1, now))
   redis.call('SET', KEYS[3], token, 'PX', string.format('%.0f', math.ceil((tonumber(token) - now) / 1000) + 7200000))
   redis.call('SET', KEYS[1], ARGV[1] .. token, 'PX', ARGV[2])
   return nonce .. '+' .. token

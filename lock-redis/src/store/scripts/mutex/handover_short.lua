@@ -16,13 +16,14 @@ if ARGV[4] == '' then
     local usual = waiter[1] and waiter[3] and alive >= 0 and alive <= 4500 and math.abs(ms - waiter[3]) <= 1500
     local token = time[1] .. string.sub('00000' .. time[2], -6)
     local last = usual and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
-    if type(last) == 'string' and #last == #token and tonumber(last) and last >= token then
-      -- The server's clock stands still or was set back: one more than the last, whose memory ends long after the clock has come to it.
-      token = string.format('%.0f', last + 1)
-      redis.call('SET', KEYS[4], token, 'KEEPTTL')
-    end
-    if type(last) == 'string' and #last == #token and last < token then
-      if string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then redis.call('PEXPIRE', KEYS[4], '7200000') end
+    if type(last) == 'string' and #last == #token and (last < token or tonumber(last)) then
+      if last >= token then
+        -- The server's clock stands still or was set back: one more than the last, whose memory ends long after the clock has come to it.
+        token = string.format('%.0f', last + 1)
+        redis.call('SET', KEYS[4], token, 'KEEPTTL')
+      elseif string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then
+        redis.call('PEXPIRE', KEYS[4], '7200000')
+      end
       -- The claim time has three or four digits, the JSON after it begins with a brace.
       local digits = string.byte(waiter[1], 5) == 123 and 4 or 3
       local claim, info = string.sub(waiter[1], 1, digits), string.sub(waiter[1], digits + 1)
