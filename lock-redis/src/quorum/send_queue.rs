@@ -159,7 +159,7 @@ impl SendQueue {
         let until = batch.iter().map(|queued| queued.until).max().unwrap_or(BootInstant::FAR_FUTURE);
         let letters: String = batch.iter().filter_map(|queued| queued.request.letter).collect();
         let calls = batch.iter().map(|queued| &queued.request.call);
-        let command = |text| evaluation_of_all((&scripts::BATCH, text), None, Some(&letters), calls);
+        let command = |text| evaluation_of_all((&scripts::BATCH, text), false, Some(&letters), calls);
         self.link.run_now(&scripts::BATCH, command, (Phase::Acquire, until)).await
     }
 

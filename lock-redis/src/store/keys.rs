@@ -43,8 +43,6 @@ impl KeySpace {
 
     /// The keys, with one counter of tokens for each slot of a cluster.
     pub(crate) fn over_slots(self) -> Self {
-        // Not while somebody asks for a lock.
-        super::slot::find_numbers();
         Self { tokens: self.tokens.by_slot(), ..self }
     }
 

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::slot::{number_of, slot};
+use super::slot::{find_numbers, number_of, slot};
 
 /// The counters of one client: one for all locks of a server, or one for each slot of a cluster. A clone has the same counters.
 ///
 /// A counter holds the last token that it gave: never less than the server's clock in µs at that time, so that one that is lost
-/// goes on above all that were given, unless the clock was set back too. Locks that share one have no state of their own at the server once they are free.
+/// goes on above all that were given, unless the clock was set back too. Locks that share one leave nothing at the server once they
+/// are free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenCounters {
     key: Arc<str>,
@@ -23,6 +24,8 @@ impl TokenCounters {
 
     /// One for each slot: a script has keys of one slot only.
     pub(super) fn by_slot(self) -> Self {
+        // Now, and not while somebody asks for a lock.
+        find_numbers();
         Self { is_by_slot: true, ..self }
     }
 

@@ -260,9 +260,9 @@ impl<D: Deployment> GroundTruth for Redis<D> {
         for master in self.masters().await? {
             keys.extend(master.command(&["KEYS", &format!("{namespace}:*")]).await?.into_parts());
         }
-        let counters = format!("{namespace}:tokens");
-        let left = keys.iter().filter_map(Value::as_text);
-        let left = left.filter(|key| !key.starts_with(&counters) && !key.ends_with(":x"));
+        let (counter, of_slot) = (format!("{namespace}:tokens"), format!("{namespace}:tokens:{{"));
+        let is_kept = |key: &String| *key == counter || key.starts_with(&of_slot) || key.ends_with(":x");
+        let left = keys.iter().filter_map(Value::as_text).filter(|key| !is_kept(key));
         Ok(left.collect())
     }
 }

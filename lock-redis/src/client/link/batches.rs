@@ -235,8 +235,7 @@ impl Sender {
         // Whoever has less time than the others has a timeout of his own.
         let until = members.iter().map(|member| member.request.short.until).max()?;
         let calls = members.iter().map(|member| &member.request.short.call);
-        let common = if way.counts_tokens() { members[0].request.short.call.keys().last() } else { None };
-        let command = evaluation_of_all((way.in_batch(), Text::Never), common, None, calls);
+        let command = evaluation_of_all((way.in_batch(), Text::Never), way.counts_tokens(), None, calls);
         for member in &members {
             member.request.sent_over.store(live.generation, Ordering::Release);
         }

@@ -358,13 +358,14 @@ pub(crate) fn evaluation_of(script: &Script, call: &Call, text: Text) -> Cmd {
 }
 
 /// Makes one run of a script for many calls: the keys of all, and then `first`, if there is such an argument, and the arguments of all.
-/// A key that all of them have as their last one is told once, behind the others.
+/// Calls that share their last key have it told once, behind the others.
 pub(crate) fn evaluation_of_all<'a>(
     (script, text): (&Script, Text),
-    common: Option<&'a str>,
+    share_last_key: bool,
     first: Option<&'a str>,
     calls: impl Iterator<Item = &'a Call> + Clone,
 ) -> Cmd {
+    let common = if share_last_key { calls.clone().next().and_then(|call| call.keys().last()) } else { None };
     let own = |call: &Call| call.keys().len() - usize::from(common.is_some());
     let parts = |call: &Call| (own(call), call.args().len(), call.len());
     let (keys, args, bytes) = calls.clone().map(parts).fold((0, 0, 0), |(a, b, c), (x, y, z)| (a + x, b + y, c + z));
