@@ -60,6 +60,9 @@ impl Kind {
 /// Stands for the first mark while there is none.
 const NOTHING_SENT: u64 = u64::MAX;
 
+/// Stands for the token while there is none.
+const NO_TOKEN: u64 = 0;
+
 /// One call's wish for one lock, with an identity of its own.
 #[derive(Debug)]
 pub struct Attempt {
@@ -79,6 +82,8 @@ pub struct Attempt {
     pub patience: Duration,
     /// The smallest mark of a request that may have been sent.
     first_sent: AtomicU64,
+    /// The token of its grant, or [`NO_TOKEN`].
+    token: AtomicU64,
 }
 
 impl Attempt {
@@ -97,6 +102,7 @@ impl Attempt {
             op_timeout,
             patience,
             first_sent: AtomicU64::new(NOTHING_SENT),
+            token: AtomicU64::new(NO_TOKEN),
         })
     }
 
@@ -124,6 +130,18 @@ impl Attempt {
         if mark < self.first_sent.load(Ordering::Acquire) {
             self.first_sent.fetch_min(mark, Ordering::AcqRel);
         }
+    }
+
+    /// The fencing token of the grant, once the core has taken that for held; `None` before, and where there are none. For a backend
+    /// whose server compares the whole entry of a grant that is released.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        FencingToken::new(self.token.load(Ordering::Relaxed))
+    }
+
+    /// Notes the token of the grant.
+    pub(crate) fn set_token(&self, token: Option<FencingToken>) {
+        self.token.store(token.map_or(NO_TOKEN, FencingToken::as_u64), Ordering::Relaxed);
     }
 
     /// An error about this attempt.

@@ -20,7 +20,6 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(crate) struct LiveGrant {
     pub(crate) attempt: Arc<Attempt>,
-    pub(crate) token: Option<FencingToken>,
     /// The instant at which the keeper looks at this lease next; only the keeper's registry uses it, under its own lock.
     pub(super) scheduled: Mutex<Option<BootInstant>>,
     state: Mutex<LeaseState>,
@@ -39,15 +38,19 @@ impl LiveGrant {
         granularity: Duration,
     ) -> Arc<Self> {
         options.renew_every = Some(spread(&attempt, options.renewal_interval()));
+        attempt.set_token(grant.token);
         Arc::new(Self {
             state: Mutex::new(LeaseState::new(grant, options, granularity)),
-            token: grant.token,
             attempt,
             scheduled: Mutex::new(None),
             ended: Notify::new(),
             doubtful: AtomicBool::new(false),
             runtime: Mutex::new(Handle::try_current().ok()),
         })
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.attempt.token()
     }
 
     /// Takes an event. The clock is read while the state is locked: an answer that is taken after somebody saw the

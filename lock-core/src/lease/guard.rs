@@ -66,7 +66,7 @@ impl Lease {
 
     /// Tells the span of an acquisition how it ended: with this lease.
     pub(crate) fn describe(&self, operation: &mut Operation, waited: Duration) {
-        if let Some(token) = self.live.token {
+        if let Some(token) = self.live.token() {
             operation.note("token", token.as_u64());
         }
         operation.note("waited", debug(waited));
@@ -394,7 +394,7 @@ impl fmt::Debug for Lease {
         f.debug_struct("Lease")
             .field("name", self.name())
             .field("grant", &self.grant_id())
-            .field("token", &self.live.token)
+            .field("token", &self.live.token())
             .field("remaining", &self.remaining())
             .finish()
     }

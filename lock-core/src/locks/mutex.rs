@@ -322,7 +322,7 @@ impl MutexGuard {
     /// The token to present to the resource, where the configuration has them.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.live.token
+        self.0.live.token()
     }
 
     pub(crate) fn of(lease: Lease) -> Self {

@@ -33,7 +33,8 @@ const CLAIM_AFTER: Duration = Duration::from_millis(20);
 enum Phase {
     Held,
     Released,
-    Lost(LossReason),
+    /// Boxed: a lease that is held has no room for it.
+    Lost(Box<LossReason>),
 }
 
 /// The state of one lease.
@@ -321,7 +322,7 @@ impl LeaseState {
     }
 
     fn lose(&mut self, reason: LossReason, discard: bool, actions: &mut Actions) {
-        self.phase = Phase::Lost(reason.clone());
+        self.phase = Phase::Lost(Box::new(reason.clone()));
         actions.lost = Some(reason);
         actions.discard = discard;
     }

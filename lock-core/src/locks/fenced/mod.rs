@@ -66,7 +66,7 @@ pub struct FencedGuard<G> {
 
 impl<G: Deref<Target = Lease>> FencedGuard<G> {
     pub(crate) fn of(guard: G) -> Result<Self, Error> {
-        let token = guard.live.token.ok_or_else(|| {
+        let token = guard.live.token().ok_or_else(|| {
             let what = "a grant came without the token that the backend promises; it is released";
             guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
         })?;

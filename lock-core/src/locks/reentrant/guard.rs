@@ -38,7 +38,7 @@ impl ReentrantGuard {
     /// The token to present to the resource, where the configuration has them; the same on every level.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.live.token
+        self.live.token()
     }
 
     /// Returns the number of levels that the owner is inside, through this client.

@@ -49,7 +49,7 @@ impl ReadGuard {
     /// The token to present to the resource's shared register, where the configuration has them.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.lease.live.token
+        self.0.lease.live.token()
     }
 
     /// Releases the shared grant and reports the outcome, within one operation timeout.
@@ -95,7 +95,7 @@ impl WriteGuard {
     /// The token to present to the resource's exclusive register, where the configuration has them.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.held.lease.live.token
+        self.held.lease.live.token()
     }
 
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token

@@ -43,7 +43,7 @@ impl Permit {
     /// Identifies the grant, where the configuration has tokens. It cannot fence: see [`PermitToken`].
     #[must_use]
     pub fn token(&self) -> Option<PermitToken> {
-        self.lease.live.token.map(PermitToken::of)
+        self.lease.live.token().map(PermitToken::of)
     }
 
     /// Gives `permits` of these permits back and keeps the rest, which is at least one.
