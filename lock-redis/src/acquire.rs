@@ -239,7 +239,8 @@ impl Acquisitions {
             claim.as_bytes(),
             mode.as_bytes(),
         ];
-        let request = Request { script: &keys.scripts().acquire, keys: &keys.all(), args: &args };
+        let all = keys.all();
+        let request = Request::new(&keys.scripts().acquire, &all, &args);
         let (reply, _) = self.links.run_for_after(failed, attempt, request, Phase::Acquire, until).await?;
         let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
         if fields.number()? == 1 {

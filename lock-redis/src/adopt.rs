@@ -7,7 +7,7 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::acquire::Acquisitions;
 use crate::client::identity::Identity;
-use crate::client::link::request::milliseconds;
+use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
 use crate::store::dialect::Form;
 use crate::store::keys::KeySpace;
@@ -48,7 +48,9 @@ impl Adoptions {
         let (ttl, owner) = (milliseconds(attempt.ttl), self.acquisitions.owner.of(&attempt.owner)?);
         let args =
             [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
-        let (reply, _) = self.links.run_for(attempt, &ADOPT, &keys.to_release(), &args, Phase::Acquire, until).await?;
+        let lock = keys.to_release();
+        let request = Request::new(&ADOPT, &lock, &args);
+        let (reply, _) = self.links.run_for(attempt, request, Phase::Acquire, until).await?;
         let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
         if fields.number()? == 0 {
             return Ok(None);

@@ -8,6 +8,7 @@ use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Inspection, LockName, Owner, Phase};
 
 use crate::client::identity::Identity;
+use crate::client::link::request::Request;
 use crate::client::links::Links;
 use crate::release::MORE;
 use crate::store::dialect::Form;
@@ -44,10 +45,11 @@ impl Inspector {
     /// The number of permits of a semaphore that are held.
     pub(crate) async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
         let keys = self.keys.checked(name, Kind::Permits { permits: 1, limit })?;
-        let until = self.links.until();
+        let (all, until) = (keys.all(), self.links.until());
         let mut counts_again = true;
         loop {
-            let outcome = self.links.run(&scripts::PERMITS_HELD, &keys.all(), &[], Phase::Inspect, until, |_| {}).await;
+            let request = Request::new(&scripts::PERMITS_HELD, &all, &[]);
+            let outcome = self.links.run(request, Phase::Inspect, until, |_| {}).await;
             let reply = outcome.map_err(|failed| failed.error)?;
             let mut fields = self.links.fields(reply.value, &keys.lock, Phase::Inspect)?;
             match (fields.number()?, fields.number()?) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::driver::{Attempt, Left};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
-use crate::client::link::request::milliseconds_at_least;
+use crate::client::link::request::{Request, milliseconds_at_least};
 use crate::client::links::Links;
 use crate::client::push;
 use crate::release::is_foreign;
@@ -37,7 +37,8 @@ impl Leaver {
         let (time, forced) = (milliseconds_at_least(time), keys.forced());
         let args = [nonce.as_bytes(), left.as_bytes(), time.as_bytes(), forced.as_bytes()];
         let (lock, until) = (keys.to_release(), self.links.until());
-        let asked = self.links.run_for(attempt, script, &lock, &args, Phase::Release, until).await;
+        let request = Request::new(script, &lock, &args);
+        let asked = self.links.run_for(attempt, request, Phase::Release, until).await;
         let (reply, before) = match asked {
             Ok(answered) => answered,
             Err(error) if is_foreign(&error) => return Ok(Left::NotHeld(None)),

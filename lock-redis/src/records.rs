@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::driver::{Attempt, Kind, Record, RecordWrite};
 use lock_core::{Error, ErrorKind, FencingToken, LockName, Phase};
 
-use crate::client::link::request::milliseconds;
+use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::keys::KeySpace;
@@ -32,7 +32,8 @@ impl Records {
         let keys = self.keys.checked(name, Kind::Mutex)?;
         let record = keys.to_read_record();
         let args = [record[0].as_bytes()];
-        let reply = self.links.run(&scripts::READ_RECORD, &record, &args, Phase::Inspect, self.links.until(), |_| {});
+        let request = Request::new(&scripts::READ_RECORD, &record, &args);
+        let reply = self.links.run(request, Phase::Inspect, self.links.until(), |_| {});
         let reply = reply.await.map_err(|failed| failed.error)?;
         let mut fields = self.links.fields(reply.value, &record[0], Phase::Inspect)?;
         if fields.is_empty() { Ok(None) } else { self.record(&mut fields, name, Phase::Inspect).map(Some) }
@@ -51,7 +52,8 @@ impl Records {
         let args =
             [nonce.as_bytes(), token.as_bytes(), retention.as_bytes(), has_data.as_bytes(), data.unwrap_or_default()];
         let (to_write, until) = (keys.to_write_record(), self.links.until());
-        let asked = self.links.run_for(attempt, &scripts::RECORD, &to_write, &args, Phase::Hold, until);
+        let request = Request::new(&scripts::RECORD, &to_write, &args);
+        let asked = self.links.run_for(attempt, request, Phase::Hold, until);
         let (reply, before) = asked.await?;
         let mut fields = self.links.fields(reply.value, &nonce, Phase::Hold)?;
         if fields.number()? == 0 {

@@ -181,9 +181,10 @@ impl Releases {
             keys.shared_arg(),
             mode.as_bytes(),
         ];
+        let all = keys.all();
         // If this future is dropped, the reply is too, and with it the news of a next holder in this process.
         let lost_news = AskOnDrop { queues: &self.queues, lock: &keys.lock, armed: true };
-        let request = Request { script, keys: &keys.all(), args: &args };
+        let request = Request::new(script, &all, &args);
         let reply = self.links.run_for_after(failed, attempt, request, phase, until).await;
         let (reply, again) = match reply {
             Ok(reply) => reply,

@@ -10,7 +10,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::Acquisitions;
 use crate::client::identity::Identity;
-use crate::client::link::request::milliseconds;
+use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
 use crate::release::Releases;
 use crate::store::dialect::Form;
@@ -62,7 +62,8 @@ impl SeveralAcquisitions {
         let until = self.links.until();
         let of_all: Vec<_> = keys.iter().flat_map(Keys::all).collect();
         let args: Vec<_> = request.iter().flat_map(|args| args.each_ref().map(String::as_bytes)).collect();
-        let asked = self.links.run_for_all(attempts, &scripts::SEVERAL, &of_all, &args, Phase::Acquire, until);
+        let request = Request::new(&scripts::SEVERAL, &of_all, &args);
+        let asked = self.links.run_for_all(attempts, request, Phase::Acquire, until);
         let (reply, before) = asked.await?;
         let mut fields = self.links.fields(reply.value, &first.id.to_string(), Phase::Acquire)?;
         let status = fields.number()?;

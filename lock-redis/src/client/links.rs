@@ -233,33 +233,26 @@ impl Links {
     pub(crate) fn run_for(
         &self,
         attempt: &Attempt,
-        script: &Script,
-        keys: &[Cow<'_, str>],
-        args: &[&[u8]],
+        request: Request<'_>,
         phase: Phase,
         until: BootInstant,
     ) -> impl Future<Output = Result<(Reply, SentBefore), Error>> {
-        self.run_for_all(slice::from_ref(attempt), script, keys, args, phase, until)
+        self.run_for_all(slice::from_ref(attempt), request, phase, until)
     }
 
     /// [`run_for`](Links::run_for) for several attempts, whose keys are in one place.
     pub(crate) async fn run_for_all(
         &self,
         attempts: &[impl Borrow<Attempt>],
-        script: &Script,
-        keys: &[Cow<'_, str>],
-        args: &[&[u8]],
+        request: Request<'_>,
         phase: Phase,
         until: BootInstant,
     ) -> Result<(Reply, SentBefore), Error> {
         attempts.iter().for_each(|attempt| self.asks_for(attempt.borrow().ttl));
         let mark = |generation| mark_all(attempts, generation);
-        match self.run(script, keys, args, phase, until, mark).await {
+        match self.run(request, phase, until, mark).await {
             Ok(reply) => Ok((reply, SentBefore::NEVER)),
-            Err(failed) => {
-                let request = Request { script, keys, args };
-                Box::pin(self.run_again(attempts, request, phase, until, failed)).await
-            }
+            Err(failed) => Box::pin(self.run_again(attempts, request, phase, until, failed)).await,
         }
     }
 
@@ -313,7 +306,7 @@ impl Links {
             let (phase, until) = (short.way.phase(), short.until);
             let keys: Vec<_> = short.call.keys().map(Cow::Borrowed).collect();
             let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
-            let request = Request { script, keys: &keys, args: &args };
+            let request = Request::new(script, &keys, &args);
             let (reply, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
             Ok((reply.into(), before))
         })
@@ -330,7 +323,7 @@ impl Links {
     ) -> Result<(Reply, SentBefore), Error> {
         match failed {
             Some(failed) => Box::pin(self.run_again(slice::from_ref(attempt), request, phase, until, failed)).await,
-            None => self.run_for(attempt, request.script, request.keys, request.args, phase, until).await,
+            None => self.run_for(attempt, request, phase, until).await,
         }
     }
 
@@ -338,7 +331,7 @@ impl Links {
     async fn run_again(
         &self,
         attempts: &[impl Borrow<Attempt>],
-        Request { script, keys, args }: Request<'_>,
+        request: Request<'_>,
         phase: Phase,
         until: BootInstant,
         mut failed: Failed,
@@ -348,15 +341,15 @@ impl Links {
             let Failed { fate, error, .. } = failed;
             let again = fate != RequestFate::Refused
                 && SystemClock.now() < until
-                && self.ready(&keys[0], until).await.is_ok()
-                && self.is_settled(first_sent(attempts).unwrap_or(0), || keys[0].to_string());
+                && self.ready(&request.keys[0], until).await.is_ok()
+                && self.is_settled(first_sent(attempts).unwrap_or(0), || request.keys[0].to_string());
             if !again {
                 return Err(unknown.unwrap_or(error));
             }
             unknown.get_or_insert(error);
             // The smallest number is of the earliest connection that may have carried anything of an attempt.
             let mark = |generation| mark_all(attempts, generation);
-            failed = match self.run(script, keys, args, phase, until, mark).await {
+            failed = match self.run(request, phase, until, mark).await {
                 Ok(reply) => return Ok((reply, SentBefore(true))),
                 Err(failed) => failed,
             };
@@ -379,7 +372,8 @@ impl Links {
         args: &[&[u8]],
         phase: Phase,
     ) -> Result<Reply, Error> {
-        let outcome = self.run(script, &keys.all(), args, phase, self.until(), |_| {}).await;
+        let all = keys.all();
+        let outcome = self.run(Request::new(script, &all, args), phase, self.until(), |_| {}).await;
         outcome.map_err(|failed| failed.error)
     }
 
@@ -411,16 +405,14 @@ impl Links {
     /// leaves a trace.
     pub(crate) async fn run(
         &self,
-        script: &Script,
-        keys: &[Cow<'_, str>],
-        args: &[&[u8]],
+        request: Request<'_>,
         phase: Phase,
         until: BootInstant,
         sent: impl Fn(u64),
     ) -> Result<Reply, Failed> {
         match &self.masters {
-            Masters::One { link, .. } => link.run(script, keys, args, phase, until, sent).await,
-            Masters::Cluster(router) => router.run(Request { script, keys, args }, phase, until, sent).await,
+            Masters::One { link, .. } => link.run(request, phase, until, sent).await,
+            Masters::Cluster(router) => router.run(request, phase, until, sent).await,
         }
     }
 

@@ -301,7 +301,7 @@ impl Sent {
                 members.into_iter().for_each(|member| member.tell(None));
                 if error::is_no_script(&error) {
                     // Not sent again with its text: some of it may have been given up and undone meanwhile.
-                    let nothing = Request { script: way.in_batch(), keys: &[], args: &[] };
+                    let nothing = Request::new(way.in_batch(), &[], &[]);
                     let until = SystemClock.now().plus(link.op_timeout());
                     let _ = link.run_on(live, nothing, false, until).await;
                 }

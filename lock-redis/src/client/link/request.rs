@@ -55,6 +55,13 @@ pub(crate) struct NotRun {
     pub(crate) script_unknown: bool,
 }
 
+impl<'a> Request<'a> {
+    /// A run of this script.
+    pub(crate) const fn new(script: &'a Script, keys: &'a [Cow<'a, str>], args: &'a [&'a [u8]]) -> Self {
+        Self { script, keys, args }
+    }
+}
+
 impl Failed {
     /// Nothing was sent.
     pub(in crate::client) fn unsent(error: Error) -> Self {
@@ -95,9 +102,7 @@ impl Link {
     /// trace.
     pub(crate) async fn run(
         &self,
-        script: &Script,
-        keys: &[Cow<'_, str>],
-        args: &[&[u8]],
+        request: Request<'_>,
         phase: Phase,
         until: BootInstant,
         sent: impl FnOnce(u64),
@@ -110,7 +115,7 @@ impl Link {
                 SendTurn::Never(why) => return Err(Failed::no_turn(why, phase, self.server())),
             };
             sent(live.generation);
-            let outcome = self.run_on(live, Request { script, keys, args }, false, until).await;
+            let outcome = self.run_on(live, request, false, until).await;
             return outcome.map_err(|error| Failed::of(error, phase, self.server()));
         }
     }

@@ -285,7 +285,7 @@ impl Router {
     async fn run_alone(&self, script: &Script, call: &Call, phase: Phase, until: BootInstant) -> Result<Raw, Failed> {
         let keys: Vec<_> = call.keys().map(Into::into).collect();
         let args: Vec<_> = call.args().map(str::as_bytes).collect();
-        let request = Request { script, keys: &keys, args: &args };
+        let request = Request::new(script, &keys, &args);
         let reply = self.run_in_turn(request, true, phase, until, |_| {}).await?;
         Ok(reply.value)
     }
