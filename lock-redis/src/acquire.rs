@@ -37,7 +37,7 @@ pub(crate) struct Acquisitions {
     queues: Arc<WaitQueues>,
     /// The check that replicas have a grant, if that is wanted.
     confirmation: Option<Arc<Confirmation>>,
-    pub(crate) owner: OwnerText,
+    pub(crate) owner: Arc<OwnerText>,
 }
 
 /// Whether an attempt that is not granted the lock stays in the queue.
@@ -73,10 +73,11 @@ impl Acquisitions {
         keys: &Arc<KeySpace>,
         identity: &Arc<Identity>,
         queues: &Arc<WaitQueues>,
+        owner: &Arc<OwnerText>,
         confirmation: Option<Arc<Confirmation>>,
     ) -> Self {
         let (links, keys, identity, queues) = (links.clone(), keys.clone(), identity.clone(), queues.clone());
-        Self { links, keys, identity, queues, confirmation, owner: OwnerText::default() }
+        Self { links, keys, identity, queues, confirmation, owner: owner.clone() }
     }
 
     /// Tries once; a grant counts only if it is confirmed where that is wanted.
@@ -143,7 +144,7 @@ impl Acquisitions {
         call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner.of(&attempt.owner)?, ":"]);
         call.push_number(whole_milliseconds(attempt.ttl));
         let short = ShortRequest { way: ShortWay::Acquire, call, until };
-        let (reply, _) = self.links.run_short_for(attempt, short, &scripts::ACQUIRE_SHORT, caller).await?;
+        let (reply, _) = self.links.run_short_for(attempt, short, &scripts::ACQUIRE_SHORT, None, caller).await?;
         let (sign, token) = self.links.short_reply(&reply, nonce, Phase::Acquire)?;
         match (sign, token) {
             (b'+', Some(token)) => Ok(ShortAcquire::Granted(Grant::new(Some(token), reply.sent_at, attempt.ttl))),

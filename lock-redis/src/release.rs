@@ -17,6 +17,8 @@ use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
+use crate::store::mutex_text::MutexText;
+use crate::store::owner_text::OwnerText;
 use crate::store::scripts::{self, Script};
 use crate::wait::queue::WaitQueues;
 
@@ -30,6 +32,7 @@ pub(crate) struct Releases {
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
     queues: Arc<WaitQueues>,
+    owner: Arc<OwnerText>,
 }
 
 impl Releases {
@@ -39,8 +42,10 @@ impl Releases {
         keys: &Arc<KeySpace>,
         identity: &Arc<Identity>,
         queues: &Arc<WaitQueues>,
+        owner: &Arc<OwnerText>,
     ) -> Self {
-        Self { links: links.clone(), keys: keys.clone(), identity: identity.clone(), queues: queues.clone() }
+        let (links, keys, identity, queues) = (links.clone(), keys.clone(), identity.clone(), queues.clone());
+        Self { links, keys, identity, queues, owner: owner.clone() }
     }
 
     /// Releases a grant: in the short way if nobody is known to wait.
@@ -128,7 +133,11 @@ impl Releases {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let short = ShortRequest { way: ShortWay::Release, call: Call::of([&*keys.lock]).with([nonce]), until };
-        let released = self.links.run_short_for(attempt, short, &scripts::RELEASE_SHORT, caller).await;
+        let is_alone = caller.is_none_or(|caller| !caller.has_company);
+        let owner = if is_alone { self.owner.of(&attempt.owner).ok() } else { None };
+        let held = attempt.token().zip(owner.as_deref());
+        let held = held.map(|(token, owner)| MutexText { nonce, client: &self.identity.client, owner, token });
+        let released = self.links.run_short_for(attempt, short, &scripts::RELEASE_SHORT, held.as_ref(), caller).await;
         let (reply, before) = match released {
             Ok(reply) => reply,
             Err(error) if is_foreign(&error) => return Ok(ShortRelease::TakeLongWay(SentBefore::NEVER)),

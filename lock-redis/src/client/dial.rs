@@ -38,6 +38,8 @@ pub(crate) struct Opener {
     encryption: Option<Encryption>,
     network: Option<Arc<dyn Network>>,
     pub(crate) op_timeout: Duration,
+    /// The beginning of the keys of mutexes, of which a server is asked whether it compares and deletes them by itself.
+    prefix: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Opener {
@@ -114,12 +116,17 @@ impl Opener {
         if let Some(password) = &login.password {
             info = info.set_password(password);
         }
-        Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, network: None, op_timeout })
+        Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, network: None, op_timeout, prefix: None })
     }
 
     /// Opens connections over another network than the system's.
     pub(crate) fn over(self, network: Option<Arc<dyn Network>>) -> Self {
         Self { network, ..self }
+    }
+
+    /// Asks each server whether it compares and deletes keys that begin with this by itself.
+    pub(crate) fn for_keys_of(self, prefix: Arc<str>) -> Self {
+        Self { prefix: Some(prefix), ..self }
     }
 
     /// The time for one attempt to connect, with all of its steps.
@@ -276,6 +283,11 @@ impl Dial {
 
     pub(super) fn op_timeout(&self) -> Duration {
         self.opener.op_timeout
+    }
+
+    /// The beginning of the keys of mutexes, if a server's own compare-and-delete is of use for them.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        self.opener.prefix.as_deref()
     }
 
     /// Waits for a step that belongs to connecting, for as long as an attempt may take.

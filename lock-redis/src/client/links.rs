@@ -27,6 +27,7 @@ use crate::config::{RedisConfig, Replicas};
 use crate::error::{self, RequestFate};
 use crate::guarantees::Topology;
 use crate::store::keys::Keys;
+use crate::store::mutex_text::MutexText;
 use crate::store::reply::Fields;
 use crate::store::scripts::Script;
 use crate::store::slot::slot;
@@ -62,8 +63,8 @@ impl Links {
     /// If no first connection can be made.
     pub(crate) async fn connect(config: &RedisConfig, target: Target) -> Result<Self, Error> {
         let (tls, op_timeout) = (target.tls.then(|| config.tls()), config.client.op_timeout);
-        let opener =
-            Arc::new(Opener::new(&target.login, target.database, tls.as_ref(), op_timeout)?.over(config.network()));
+        let opener = Opener::new(&target.login, target.database, tls.as_ref(), op_timeout)?.over(config.network());
+        let opener = Arc::new(opener.for_keys_of(format!("{}:mutex:", config.prefix).into()));
         let masters = match target.servers {
             Servers::One(address) => Masters::one(Dial::to(opener.clone(), address), None).await?,
             Servers::Sentinel { sentinels, master } => {
@@ -261,22 +262,24 @@ impl Links {
         self.only().map(|link| link.caller())
     }
 
-    /// [`run_for`](Links::run_for) in a short way of the mutex, together with what others ask for at the same moment if they do.
+    /// [`run_for`](Links::run_for) in a short way of the mutex, together with what others ask for at the same moment if they do; by
+    /// itself, the text that is `held` may be compared and deleted without a script.
     pub(crate) async fn run_short_for(
         &self,
         attempt: &Attempt,
         short: ShortRequest,
         alone: &Script,
+        held: Option<&MutexText<'_>>,
         caller: Option<&Caller<'_>>,
     ) -> Result<(ShortReply, SentBefore), Error> {
         let Some(caller) = caller.filter(|caller| caller.has_company) else {
-            return self.run_short_alone(attempt, &short, alone, None).await;
+            return self.run_short_alone(attempt, &short, (alone, held), None).await;
         };
         let request = BatchRequest::new(short);
         match self.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => Ok((reply, SentBefore::NEVER)),
-            Some(Err(failed)) => self.run_short_alone(attempt, &request.short, alone, Some(failed)).await,
-            None => self.run_short_alone(attempt, &request.short, alone, None).await,
+            Some(Err(failed)) => self.run_short_alone(attempt, &request.short, (alone, held), Some(failed)).await,
+            None => self.run_short_alone(attempt, &request.short, (alone, held), None).await,
         }
     }
 
@@ -299,14 +302,14 @@ impl Links {
         &'a self,
         attempt: &'a Attempt,
         short: &'a ShortRequest,
-        script: &'a Script,
+        (script, held): (&'a Script, Option<&'a MutexText<'a>>),
         failed: Option<Failed>,
     ) -> BoxFuture<'a, Result<(ShortReply, SentBefore), Error>> {
         Box::pin(async move {
             let (phase, until) = (short.way.phase(), short.until);
             let keys: Vec<_> = short.call.keys().map(Cow::Borrowed).collect();
             let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
-            let request = Request::new(script, &keys, &args);
+            let request = Request { held, ..Request::new(script, &keys, &args) };
             let (reply, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
             Ok((reply.into(), before))
         })

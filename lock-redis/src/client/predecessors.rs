@@ -20,7 +20,7 @@ use std::time::Duration;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{DoubtSource, Doubts};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::sync::watch;
 
 use crate::address::Address;
@@ -131,7 +131,8 @@ impl Predecessors {
     }
 
     /// Kills the predecessors to this server over a new one, and asks by what the server knows the new one: in one
-    /// round trip if there was one predecessor, in two if there were more. A user without the right is told so once.
+    /// round trip if there was one predecessor, in two if there were more. A user without the right is told so once. A question
+    /// that is to be asked too goes with the first, and has its answer returned.
     ///
     /// # Errors
     /// If the new connection fails.
@@ -139,18 +140,23 @@ impl Predecessors {
         &self,
         server: &Address,
         connection: &mut MultiplexedConnection,
-    ) -> RedisResult<Option<ConnectionIdentity>> {
+        question: Option<Cmd>,
+    ) -> RedisResult<(Option<ConnectionIdentity>, Option<Value>)> {
         let mut there = self.to_kill(server);
         let last = there.pop();
         let mut first = redis::pipe();
         first.cmd("CLIENT").arg("INFO");
+        let is_asked = question.is_some();
+        question.into_iter().for_each(|question| _ = first.add_command(question));
         last.iter().for_each(|predecessor| predecessor.kill(&mut first));
-        let answers = connection.send_packed_commands(&first, 0, 1 + usize::from(last.is_some())).await?;
-        let [info, killed @ ..] = &*answers else { return Ok(None) };
-        let Some(last) = last else { return Ok(ConnectionIdentity::read(info)) };
-        if !killed.first().is_some_and(is_done) {
+        let count = 1 + usize::from(is_asked) + usize::from(last.is_some());
+        let mut answers = connection.send_packed_commands(&first, 0, count).await?.into_iter();
+        let identity = answers.next().as_ref().and_then(ConnectionIdentity::read);
+        let answer = if is_asked { answers.next() } else { None };
+        let Some(last) = last else { return Ok((identity, answer)) };
+        if !answers.next().as_ref().is_some_and(is_done) {
             self.may_not_kill(server);
-            return Ok(ConnectionIdentity::read(info));
+            return Ok((identity, answer));
         }
         let mut dead = vec![last.generation];
         if !there.is_empty() {
@@ -160,7 +166,7 @@ impl Predecessors {
             dead.extend(there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(it, _)| it.generation));
         }
         self.known().each.retain(|predecessor| !dead.contains(&predecessor.generation));
-        Ok(ConnectionIdentity::read(info))
+        Ok((identity, answer))
     }
 
     /// The predecessors to this server, the oldest first, as far as it can be told which ones they are.

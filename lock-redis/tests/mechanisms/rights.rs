@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig};
+use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
 
 use crate::queue::QueuedTasks;
 use crate::server::{
-    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, hasty, long, ms, obtain, often, refused,
-    renewed, soon,
+    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, calls, configured, eventually, hasty, long, ms, obtain, often,
+    refused, renewed, soon,
 };
 
 const README: &str = include_str!("../../README.md");
@@ -162,4 +162,43 @@ async fn without_the_right_to_identify_connections_all_still_works() {
     // What could not be settled on a clean connection ends with its lease.
     obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
     server.is_as_new(&locks, "rights").await;
+}
+
+/// On a server that has none it shows that nobody asks for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compare_and_delete_that_the_user_may_not_call_is_not_called() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &rights()).await;
+    let connect = async || configured(RedisConfig::new(server.url_as("locks", "pw"))).await.unwrap();
+    let pair = async |locks: &RedisLocks| {
+        obtain(locks, "rights", PROMPTLY).await.release().await.unwrap();
+        server.has_nothing_left().await;
+    };
+    // The rights in the README's line are without it.
+    let without = connect().await;
+    server.say("CONFIG RESETSTAT").await;
+    pair(&without).await;
+    assert_eq!((calls(&server, "delifeq").await, calls(&server, "delex").await), (0, 0));
+    assert_eq!(denials(&server).await, "[]");
+    let Some(name) = server.own_delete().await else { return };
+    let (granted, denied) = (format!("+{name}"), format!("-{name}"));
+    user(&server, "locks", &[&granted, "+echo"]).await;
+    let with = connect().await;
+    pair(&with).await;
+    assert_eq!(calls(&server, name).await, 1);
+    // A right that is taken away is missed once.
+    user(&server, "locks", &[&denied]).await;
+    for _ in 0..3 {
+        pair(&with).await;
+    }
+    let log = server.say("ACL LOG").await.into_parts();
+    assert_eq!(log.len(), 1, "{log:?}");
+    // Nobody can tell whose an answer is for which the echo is missing.
+    user(&server, "locks", &[&granted]).await;
+    let with = connect().await;
+    user(&server, "locks", &["-echo"]).await;
+    let error = obtain(&with, "rights", PROMPTLY).await.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Release), "{error:?}");
+    server.has_nothing_left().await;
+    pair(&with).await;
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
+use super::compare_delete::CompareDelete;
 use crate::address::Address;
 use crate::client::dial::Commands;
 use crate::client::loading::Loading;
@@ -42,6 +43,8 @@ pub(in crate::client) struct LiveState {
     pub(super) pulse: Mutex<Pulse>,
     pub(in crate::client) loading: Loading,
     pub(super) turns: Arc<Semaphore>,
+    /// The server's own compare-and-delete, if it has one.
+    pub(super) compare_delete: Option<CompareDelete>,
     /// The number of requests that wait for their replies.
     pub(super) owed: AtomicUsize,
     /// Whether a word was asked for behind them, and has not come.
@@ -104,7 +107,14 @@ impl Live {
 
 impl LiveState {
     /// The first moments of a connection to this server, which has just answered.
-    pub(super) fn new(generation: u64, server: Address, since: BootInstant, pulse: Pulse, turns: usize) -> Self {
+    pub(super) fn new(
+        generation: u64,
+        server: Address,
+        since: BootInstant,
+        pulse: Pulse,
+        turns: usize,
+        compare_delete: Option<CompareDelete>,
+    ) -> Self {
         Self {
             generation,
             server,
@@ -112,6 +122,7 @@ impl LiveState {
             pulse: Mutex::new(pulse),
             loading: Loading::default(),
             turns: Arc::new(Semaphore::new(turns)),
+            compare_delete,
             owed: AtomicUsize::new(0),
             asks_word: AtomicBool::new(false),
         }

@@ -3,6 +3,7 @@
 
 mod batch;
 pub(crate) mod batches;
+mod compare_delete;
 mod live;
 mod probe;
 pub(crate) mod request;
@@ -25,6 +26,7 @@ use crate::client::predecessors::{Predecessor, Predecessors};
 use crate::client::pulse::Pulse;
 use crate::error;
 use batches::Batches;
+use compare_delete::CompareDelete;
 use live::LiveState;
 pub(crate) use live::{CROWDED, NO_TIME};
 pub(in crate::client) use live::{Live, SendTurn};
@@ -295,13 +297,17 @@ impl Link {
     async fn dial_once(self: &Arc<Self>) -> Result<PresentConnection, Error> {
         let (server, mut commands) = self.dial.commands().await?;
         let sent_at = SystemClock.now();
-        let identity = self.dial.in_time(self.predecessors.kill_all(&server, &mut commands.connection)).await?;
+        let question = self.dial.prefix().map(CompareDelete::question);
+        let killing = self.predecessors.kill_all(&server, &mut commands.connection, question);
+        let (identity, answer) = self.dial.in_time(killing).await?;
+        let compare_delete = answer.as_ref().and_then(CompareDelete::named);
         let now = SystemClock.now();
         let generation = self.predecessors.number();
         *self.last_error() = None;
         let (pulse, turns) = (Pulse::new(sent_at, now, self.op_timeout()), on_their_way(now.since(sent_at)));
         let identity = Some(Predecessor::new(generation, server.clone(), identity));
-        let live = Live { state: Arc::new(LiveState::new(generation, server, now, pulse, turns)), commands };
+        let live =
+            Live { state: Arc::new(LiveState::new(generation, server, now, pulse, turns, compare_delete)), commands };
         let connection = PresentConnection { link: self.clone(), identity };
         {
             let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);

@@ -12,6 +12,7 @@ use super::{Link, Live, NO_TIME, SendTurn};
 use crate::client::call::Call;
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
+use crate::store::mutex_text::MutexText;
 use crate::store::scripts::Script;
 
 /// A request that begins this much after its operation needs no timeout of its own.
@@ -37,6 +38,8 @@ pub(crate) struct Request<'a> {
     pub(crate) script: &'a Script,
     pub(crate) keys: &'a [Cow<'a, str>],
     pub(crate) args: &'a [&'a [u8]],
+    /// The text that its first key has, if all that it does is to delete that: a server that compares it needs no script.
+    pub(crate) held: Option<&'a MutexText<'a>>,
 }
 
 /// A request that failed.
@@ -58,7 +61,7 @@ pub(crate) struct NotRun {
 impl<'a> Request<'a> {
     /// A run of this script.
     pub(crate) const fn new(script: &'a Script, keys: &'a [Cow<'a, str>], args: &'a [&'a [u8]]) -> Self {
-        Self { script, keys, args }
+        Self { script, keys, args, held: None }
     }
 }
 
@@ -149,8 +152,13 @@ impl Link {
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Reply> {
-        let Request { script, keys, args } = request;
+        let Request { script, keys, args, held } = request;
         let mut sent_at = SystemClock.now();
+        if let Some(held) = held
+            && let Some(outcome) = self.compare_and_delete(&mut live, (&keys[0], held), asking, until).await
+        {
+            return Ok(Reply { sent_at, value: Raw { value: outcome?, generation: live.generation } });
+        }
         let by_digest = evaluation("EVALSHA", &script.digest, keys, args);
         let mut outcome = self.send(&mut live, &by_digest, asking, until).await;
         if outcome.as_ref().is_err_and(error::is_no_script) {
@@ -166,7 +174,7 @@ impl Link {
     async fn tell(
         &self,
         live: &mut Live,
-        Request { script, keys, args }: Request<'_>,
+        Request { script, keys, args, .. }: Request<'_>,
         by_digest: &Cmd,
         asking: bool,
         until: BootInstant,
@@ -244,9 +252,8 @@ impl Link {
         outcomes.into_iter().map(|outcome| outcome.map(|value| Raw { value, generation })).collect()
     }
 
-    /// Sends one command, and draws from its answer, or from the lack of one, what that says about the connection. The
-    /// connection itself gives every command one operation timeout; one that begins late, after a reconnect or a
-    /// repetition, has less.
+    /// Sends one command, and draws from its answer, or from the lack of one, what that says about the connection. One that begins
+    /// late, after a reconnect or a repetition, has less than an operation timeout.
     pub(super) async fn send(
         &self,
         live: &mut Live,
@@ -255,16 +262,26 @@ impl Link {
         until: BootInstant,
     ) -> RedisResult<Value> {
         let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
-        let left = until.since(sent_at);
         let sending = send_one(&mut live.commands, command, asking);
-        let outcome = if left + SLACK >= self.op_timeout() {
-            sending.await
-        } else {
-            tokio::time::timeout(left, sending).await.unwrap_or_else(|_| Err(late()))
-        };
+        let outcome = self.in_time(sent_at, until, sending).await;
         let outcome = self.own(live, outcome.and_then(Value::extract_error));
         self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
         outcome
+    }
+
+    /// Waits for an answer until then. The connection itself gives every command one operation timeout.
+    pub(super) async fn in_time<T>(
+        &self,
+        sent_at: BootInstant,
+        until: BootInstant,
+        sending: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let left = until.since(sent_at);
+        if left + SLACK >= self.op_timeout() {
+            sending.await
+        } else {
+            tokio::time::timeout(left, sending).await.unwrap_or_else(|_| Err(late()))
+        }
     }
 
     /// Sends one script for many keys; all of them get the error if the pipeline fails or its time is over. However many
@@ -394,7 +411,11 @@ async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> Redis
     values.pop().ok_or_else(|| std::io::Error::other("no reply to a pipeline").into())
 }
 
-async fn send_all(commands: &mut Commands, pipeline: &redis::Pipeline, count: usize) -> RedisResult<Vec<Value>> {
+pub(super) async fn send_all(
+    commands: &mut Commands,
+    pipeline: &redis::Pipeline,
+    count: usize,
+) -> RedisResult<Vec<Value>> {
     let values = commands.connection.send_packed_commands(pipeline, 0, count).await?;
     if values.len() == count {
         return Ok(values);

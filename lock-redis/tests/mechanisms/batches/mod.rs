@@ -96,7 +96,8 @@ async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_fo
     release_all(again).await;
     crowded.server.say("CONFIG RESETSTAT").await;
     crowded.locks.mutex("alone").lock().await.unwrap().release().await.unwrap();
-    assert_eq!((runs(&crowded.server).await, calls(&crowded.server, "time").await), (2, 1));
+    let scripts = if crowded.server.own_delete().await.is_some() { 1 } else { 2 };
+    assert_eq!((runs(&crowded.server).await, calls(&crowded.server, "time").await), (scripts, 1));
 }
 
 #[tokio::test]

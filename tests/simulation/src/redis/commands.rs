@@ -8,6 +8,12 @@ use super::hash::Hash;
 use super::resp::Value;
 use super::store::{Data, Store, WrongType};
 
+/// Whether there is such a command, among those that not every server has.
+#[must_use]
+pub fn is_known(store: &Store, name: &[u8]) -> bool {
+    name == b"ECHO" || (name == b"DELIFEQ" && store.compares)
+}
+
 /// Carries out one command.
 pub fn carry_out(store: &mut Store, command: &[Bytes]) -> Value {
     run(store, command).unwrap_or_else(|error| error)
@@ -25,6 +31,11 @@ fn run(store: &mut Store, command: &[Bytes]) -> Result<Value, Value> {
     match (&*name, rest) {
         ("GET", _) => only().and(Ok(text_or_nil(store.text(key)?))),
         ("SET", [value, options @ ..]) => set(store, key, value, options),
+        ("ECHO", _) => only().and(Ok(Value::text(key))),
+        ("DELIFEQ", [value]) if store.compares => {
+            let is_equal = store.text(key)? == Some(value);
+            Ok(flag(is_equal && store.remove(key)))
+        }
         ("APPEND", [more]) => append(store, key, more),
         ("DEL", _) => {
             let removed = args.iter().filter(|key| store.remove(key)).count();

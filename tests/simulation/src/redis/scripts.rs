@@ -43,6 +43,13 @@ impl Scripts {
             Ok(error)
         };
         redis.set("error_reply", lua.create_function(error_reply)?)?;
+        let asked = store.clone();
+        let acl_check_cmd = move |_: &Lua, args: MultiValue| {
+            let name = args.iter().next().map(argument).transpose()?.unwrap_or_default();
+            let is_known = commands::is_known(&asked.borrow(), &name);
+            is_known.then_some(true).ok_or_else(|| mlua::Error::runtime("ERR Invalid command passed to acl_check_cmd"))
+        };
+        redis.set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
         lua.globals().set("redis", redis)?;
         Ok(Self { lua, store, known: HashMap::new() })
     }

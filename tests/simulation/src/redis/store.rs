@@ -47,6 +47,8 @@ pub struct Store {
     pub now: u64,
     /// The messages published since they were last taken: channel and message.
     pub published: Vec<(Bytes, Bytes)>,
+    /// Whether the server compares and deletes by itself (`DELIFEQ`), as newer ones do.
+    pub compares: bool,
 }
 
 /// A key holds another kind of data than the command is for.
@@ -60,6 +62,12 @@ impl From<WrongType> for Value {
 }
 
 impl Store {
+    /// An empty store, of a server that compares and deletes by itself if that is said.
+    #[must_use]
+    pub fn new(compares: bool) -> Self {
+        Self { compares, ..Self::default() }
+    }
+
     fn now_ms(&self) -> u64 {
         self.now / 1000
     }

@@ -48,7 +48,7 @@ impl Arrangement for Simulated {}
 async fn serve(listener: std::net::TcpListener, mut ended: oneshot::Receiver<()>) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let server =
-        Server::new(Rc::new(RefCell::new(Store::default()))).map_err(|error| io::Error::other(error.to_string()))?;
+        Server::new(Rc::new(RefCell::new(Store::new(true)))).map_err(|error| io::Error::other(error.to_string()))?;
     loop {
         let (stream, address) = tokio::select! {
             accepted = listener.accept() => accepted?,

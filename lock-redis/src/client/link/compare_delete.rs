@@ -1,0 +1,188 @@
+//! The compare-and-delete that newer servers have: Valkey from 9.0 (`DELIFEQ`), Redis from 8.4 (`DELEX … IFEQ`).
+//!
+//! It releases a mutex for which nobody waits at two thirds of what a script costs the server: whoever waits marks the
+//! text that the key holds, so that it is not the one that is compared. Its reply is a bare number, which could be that to another
+//! request. So the nonce is asked for behind it, and the number counts only with that.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+
+use super::live::Owed;
+use super::request::send_all;
+use super::{Link, Live};
+use crate::error;
+use crate::store::mutex_text::MutexText;
+
+/// Asks a server which one it has.
+const ASK: &str = include_str!("../../store/scripts/compare_delete.lua");
+
+/// A server's own compare-and-delete.
+#[derive(Debug)]
+pub(in crate::client) struct CompareDelete {
+    command: Command,
+    /// It was refused since it was found.
+    refused: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Delifeq,
+    Delex,
+}
+
+impl CompareDelete {
+    /// The request for the one that this user may call, at keys that begin with this.
+    pub(in crate::client) fn question(prefix: &str) -> Cmd {
+        let mut ask = Cmd::new();
+        ask.arg("EVAL").arg(ASK).arg(0).arg(prefix);
+        ask
+    }
+
+    /// The one that the server names; `None` if it has none, or does not tell.
+    pub(in crate::client) fn named(answer: &Value) -> Option<Self> {
+        let Value::BulkString(name) = answer else { return None };
+        let command = match &**name {
+            b"DELIFEQ" => Command::Delifeq,
+            b"DELEX" => Command::Delex,
+            _ => return None,
+        };
+        Some(Self { command, refused: AtomicBool::new(false) })
+    }
+
+    /// The commands that delete a key if it holds this text, and tell whose answer that is.
+    fn commands(&self, key: &str, held: &MutexText<'_>, asking: bool) -> Pipeline {
+        let mut pipeline = redis::pipe();
+        if asking {
+            pipeline.cmd("ASKING");
+        }
+        match self.command {
+            Command::Delifeq => pipeline.cmd("DELIFEQ").arg(key),
+            Command::Delex => pipeline.cmd("DELEX").arg(key).arg("IFEQ"),
+        }
+        .arg(held.to_string());
+        pipeline.cmd("ECHO").arg(held.nonce);
+        pipeline
+    }
+
+    /// Whether this error says that the server does not take the command (any more).
+    fn is_refused_by(&self, error: &RedisError) -> bool {
+        let refused = matches!(error::code(error), Some("ERR" | "NOPERM"));
+        if refused {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        refused
+    }
+}
+
+impl Link {
+    /// Deletes a mutex's key if it holds this text, and replies as `release_short.lua` does; `None` if the server does not do that by
+    /// itself: then nothing was changed.
+    pub(super) async fn compare_and_delete(
+        &self,
+        live: &mut Live,
+        (key, held): (&str, &MutexText<'_>),
+        asking: bool,
+        until: BootInstant,
+    ) -> Option<RedisResult<Value>> {
+        let state = live.state.clone();
+        let delete = state.compare_delete.as_ref().filter(|delete| !delete.refused.load(Ordering::Relaxed))?;
+        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&state.owed));
+        let commands = delete.commands(key, held, asking);
+        let sending = send_all(&mut live.commands, &commands, 2 + usize::from(asking));
+        let outcome = self.in_time(sent_at, until, sending).await;
+        let outcome = outcome.and_then(|answers| {
+            let mut answers = answers.into_iter().rev().map(|answer| self.own(live, answer.extract_error()));
+            let (whose, deleted) = (answers.next().unwrap_or_else(|| Ok(Value::Nil)), answers.next());
+            reply(held.nonce, whose, deleted.unwrap_or_else(|| Ok(Value::Nil)))
+        });
+        self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
+        match outcome {
+            Err(error) if delete.is_refused_by(&error) => None,
+            outcome => Some(outcome),
+        }
+    }
+}
+
+/// The reply in the form of the script's, where `whose` says whether it is the one to this request.
+fn reply(nonce: &str, whose: RedisResult<Value>, deleted: RedisResult<Value>) -> RedisResult<Value> {
+    match whose {
+        Ok(Value::BulkString(echo)) if echo == nonce.as_bytes() => {}
+        // Somebody else's answer, as which it is found out.
+        Ok(other) => return Ok(other),
+        // It may have been deleted: an answer that cannot be told from another's is none.
+        Err(error) if !error.is_io_error() => {
+            let why = "the server did not say whose its answer was";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why).into());
+        }
+        Err(error) => return Err(error),
+    }
+    let sign = match deleted? {
+        Value::Int(1) => '+',
+        _ => '?',
+    };
+    Ok(Value::BulkString(format!("{nonce}{sign}").into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::FencingToken;
+
+    use super::*;
+
+    const NONCE: &str = "0123456789abcdef0123456789abcdef";
+
+    fn text(text: &str) -> RedisResult<Value> {
+        Ok(Value::BulkString(text.as_bytes().to_vec()))
+    }
+
+    fn refusal(text: &str) -> RedisResult<Value> {
+        let server = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+        server.extract_error()
+    }
+
+    #[test]
+    fn a_number_counts_only_with_the_nonce_behind_it() {
+        let replied = |whose, deleted| reply(NONCE, whose, deleted).map_err(|error| error.to_string());
+        assert_eq!(replied(text(NONCE), Ok(Value::Int(1))), Ok(text(&format!("{NONCE}+")).unwrap()));
+        assert_eq!(replied(text(NONCE), Ok(Value::Int(0))), Ok(text(&format!("{NONCE}?")).unwrap()));
+        // The answers are one too far: that of the release before, and this one's number.
+        assert_eq!(replied(Ok(Value::Int(1)), text(&NONCE.replace('0', "f"))), Ok(Value::Int(1)));
+        let other = NONCE.replace('0', "f");
+        assert_eq!(replied(text(&other), Ok(Value::Int(1))), Ok(text(&other).unwrap()));
+    }
+
+    #[test]
+    fn without_the_nonce_the_outcome_is_unknown_and_with_it_a_refusal_is_definite() {
+        let denied = reply(NONCE, refusal("NOPERM no echo"), Ok(Value::Int(1))).unwrap_err();
+        assert_eq!(error::fate(&denied), error::RequestFate::Unknown, "{denied:?}");
+        let denied = reply(NONCE, text(NONCE), refusal("NOPERM no right")).unwrap_err();
+        assert_eq!((error::fate(&denied), error::code(&denied)), (error::RequestFate::Refused, Some("NOPERM")));
+    }
+
+    #[test]
+    fn it_is_known_by_its_name_and_not_called_again_once_it_was_refused() {
+        assert!(CompareDelete::named(&text("").unwrap()).is_none() && CompareDelete::named(&Value::Nil).is_none());
+        let delete = CompareDelete::named(&text("DELEX").unwrap()).unwrap();
+        for (error, refused) in [("MOVED 1 127.0.0.1:1", false), ("WRONGTYPE no", false), ("ERR unknown command", true)]
+        {
+            assert_eq!(delete.is_refused_by(&refusal(error).unwrap_err()), refused, "{error}");
+            assert_eq!(delete.refused.load(Ordering::Relaxed), refused);
+        }
+    }
+
+    #[test]
+    fn each_server_is_asked_in_its_own_words() {
+        let held = MutexText { nonce: NONCE, client: "c", owner: "{}", token: FencingToken::new(7).unwrap() };
+        let words = |name: &str, asking| {
+            let delete = CompareDelete::named(&text(name).unwrap()).unwrap();
+            let packed = delete.commands("key", &held, asking).get_packed_pipeline();
+            let words = String::from_utf8(packed).unwrap();
+            words.split("\r\n").filter(|word| !word.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
+        };
+        let compared = format!("{NONCE}:c:{{}}:7");
+        assert_eq!(words("DELIFEQ", false).trim(), format!("DELIFEQ key {compared} ECHO {NONCE}"));
+        assert_eq!(words("DELEX", true).trim(), format!("ASKING DELEX key IFEQ {compared} ECHO {NONCE}"));
+    }
+}
