@@ -3,7 +3,6 @@
 //! A free mutex is taken by one short script; everything else, and a mutex that is shared with Redisson, by the long one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind};
@@ -23,10 +22,6 @@ use crate::store::record;
 use crate::store::scripts;
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
-
-/// The time for which a lock that is handed over is kept for a waiter that has not claimed it: the delay that a waiter
-/// that died a moment ago costs the next one.
-const CLAIM: Duration = Duration::from_secs(2);
 
 /// The requests of one client for locks.
 #[derive(Debug)]
@@ -218,7 +213,6 @@ impl Acquisitions {
     ) -> Result<AcquireReply, Error> {
         let nonce = attempt.id.to_string();
         let ttl = milliseconds(attempt.ttl);
-        let claim = milliseconds(attempt.ttl.min(CLAIM));
         let owner = self.owner.of(&attempt.owner)?;
         let (stays, ticket) = match stays {
             Stays::No => ("", None),
@@ -237,7 +231,6 @@ impl Acquisitions {
             ticket.as_bytes(),
             self.identity.channels.as_bytes(),
             keys.shared_arg(),
-            claim.as_bytes(),
             mode.as_bytes(),
         ];
         let all = keys.all();
@@ -248,17 +241,34 @@ impl Acquisitions {
             let token = fields.token()?;
             let valid_for = fields.milliseconds()?;
             self.queues.found_free(&keys.lock);
-            let grant = Grant::new(Some(token), reply.sent_at, valid_for);
-            // Shorter than asked for: the lock was handed over for the claim time.
-            return Ok(AcquireReply::Granted(if valid_for.as_millis() < attempt.ttl.as_millis() {
-                grant.with_claim()
-            } else {
-                grant
-            }));
+            return Ok(AcquireReply::Granted(granted_for(attempt, Grant::new(Some(token), reply.sent_at, valid_for))));
         }
         let pause = Pause::of(fields.number()?);
         let mut unsigned = || fields.number().map(|number| u64::try_from(number).unwrap_or_default());
         let (ticket, known, last_token) = (unsigned()?, unsigned()? == 1, unsigned()?);
         Ok(AcquireReply::Queued(Enqueued { sent_at: reply.sent_at, ticket, known, pause, last_token }))
+    }
+}
+
+/// A grant for less than its TTL was handed over for the claim time, and is to be claimed.
+pub(crate) fn granted_for(attempt: &Attempt, grant: Grant) -> Grant {
+    if grant.valid_for.as_millis() < attempt.ttl.as_millis() { grant.with_claim() } else { grant }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_grant_for_less_than_its_ttl_is_to_be_claimed() {
+        // The server counts whole milliseconds.
+        let ttl = Duration::from_micros(2_000_900);
+        let attempt = Attempt::new("a".into(), Kind::Mutex, lock_core::Owner::new(), ttl).unwrap();
+        for (ms, claim) in [(1999, true), (2000, false), (3000, false)] {
+            let grant = Grant::new(None, SystemClock.now(), Duration::from_millis(ms));
+            assert_eq!(granted_for(&attempt, grant).claim, claim, "{ms}");
+        }
     }
 }

@@ -36,7 +36,7 @@ impl<W, L> Registry<W, L> {
     pub(crate) fn deregister(&mut self, nonce: GrantId, gave_up: Option<L>) -> Option<W> {
         if let Some(lock) = gave_up {
             if self.abandoned.len() >= MOST_ABANDONED {
-                // The server's own bounds remain: a claim time for each.
+                // The server's own bounds remain: a claim time or a TTL for each.
                 self.abandoned.clear();
             }
             self.abandoned.insert(nonce, lock);

@@ -188,9 +188,9 @@ fn parse(payload: &[u8]) -> Result<Option<Message>, &'static str> {
         "E" => None,
         "G" => {
             let (nonce, rest) = fields()?;
-            let (token, claim) = rest.split_once(':').ok_or("a field is missing")?;
-            let (nonce, token, claim) = (id(nonce)?, parse_token(token)?, milliseconds(claim)?);
-            Some(Message::Granted(Granted { nonce, token, claim }))
+            let (token, valid_for) = rest.split_once(':').ok_or("a field is missing")?;
+            let (nonce, token, valid_for) = (id(nonce)?, parse_token(token)?, milliseconds(valid_for)?);
+            Some(Message::Granted(Granted { nonce, token, valid_for }))
         }
         "F" => {
             let (nonce, why) = fields()?;
@@ -235,7 +235,7 @@ mod tests {
         let nonce = id(NONCE).unwrap();
         let granted = parse(format!("G{NONCE}:17:2000").as_bytes()).unwrap();
         let token = FencingToken::new(17).unwrap();
-        assert_eq!(granted, Some(Message::Granted(Granted { nonce, token, claim: Duration::from_secs(2) })));
+        assert_eq!(granted, Some(Message::Granted(Granted { nonce, token, valid_for: Duration::from_secs(2) })));
         let forced = parse(format!("F{NONCE}:[\"ops\",\"it: hangs\"]").as_bytes()).unwrap();
         let reason = LossReason::ForceReleased { by: "ops".into(), reason: "it: hangs".into() };
         assert_eq!(forced, Some(Message::Forced { nonce, reason }));
@@ -264,7 +264,9 @@ mod tests {
         lock_testkit::fuzz::bytes("pushes", &samples, |payload| {
             let Ok(Some(message)) = parse(payload) else { return };
             let again = match &message {
-                Message::Granted(Granted { nonce, token, claim }) => format!("G{nonce}:{token}:{}", claim.as_millis()),
+                Message::Granted(Granted { nonce, token, valid_for }) => {
+                    format!("G{nonce}:{token}:{}", valid_for.as_millis())
+                }
                 Message::Forced { nonce, reason: LossReason::ForceReleased { by, reason } } => {
                     format!("F{nonce}:{}", serde_json::json!([by, reason]))
                 }

@@ -90,7 +90,7 @@ fn ours(held: &[u8], now: i64) -> Option<Holder> {
 pub(crate) fn waiter(member: &str, ticket: &str, entry: &str, now: i64) -> Option<Waiter> {
     let (nonce, _client) = member.split_once(':')?;
     let mut waiter = Waiter::new(nonce.parse().ok()?);
-    // `<claim ms><mode><owner JSON>`
+    // `<TTL ms><mode><owner JSON>`
     if let Some((wish, _)) = entry.split_once('{') {
         waiter.owner = serde_json::from_str(&entry[wish.len()..]).ok();
         waiter.permits = permits(wish.trim_start_matches(|c: char| c.is_ascii_digit()));

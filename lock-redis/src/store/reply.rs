@@ -11,15 +11,15 @@ use crate::error;
 /// The bytes of a wrong field that an error shows.
 const SHOWN: usize = 200;
 
-/// A waiter's grant, for its claim time.
+/// A waiter's grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
     /// Of the waiter.
     pub nonce: GrantId,
     /// The grant's token.
     pub token: FencingToken,
-    /// The time for which it is kept.
-    pub claim: Duration,
+    /// The time for which it is kept: the waiter's TTL, or a claim time.
+    pub valid_for: Duration,
 }
 
 /// The fields of a reply, in order.
@@ -97,11 +97,11 @@ impl Fields {
         u64::try_from(number).map(Duration::from_millis).map_err(|_| self.wrong("a time", &Some(Value::Int(number))))
     }
 
-    /// All that is left: `nonce, token, claim ms, ...`.
+    /// All that is left: `nonce, token, ms, ...`.
     pub(crate) fn grants(mut self) -> Result<Vec<Granted>, Error> {
         let mut grants = Vec::new();
         while !self.is_empty() {
-            grants.push(Granted { nonce: self.grant_id()?, token: self.token()?, claim: self.milliseconds()? });
+            grants.push(Granted { nonce: self.grant_id()?, token: self.token()?, valid_for: self.milliseconds()? });
         }
         Ok(grants)
     }
@@ -183,7 +183,7 @@ mod tests {
                     let fields = |granted: &Granted| {
                         let nonce = Value::BulkString(granted.nonce.to_string().into_bytes());
                         let token = i64::try_from(u64::from(granted.token)).unwrap();
-                        let claim = i64::try_from(granted.claim.as_millis()).unwrap();
+                        let claim = i64::try_from(granted.valid_for.as_millis()).unwrap();
                         [nonce, Value::Int(token), Value::Int(claim)]
                     };
                     let token = Value::SimpleString("abc".to_owned());

@@ -20,7 +20,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::foreign::ForeignHolders;
 use self::machine::{Enqueued, News, Pause};
 use self::queue::{WaitQueues, WaiterGuard};
-use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire, Stays};
+use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire, Stays, granted_for};
 use crate::client::link::batches::Caller;
 use crate::client::link::request::Failed;
 use crate::client::links::Links;
@@ -202,7 +202,7 @@ async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> R
         tokio::select! {
             biased;
             news = waiting.news() => return Ok(match news {
-                News::Granted(grant) => WaitOutcome::Granted(grant),
+                News::Granted(grant) => WaitOutcome::Granted(granted_for(attempt, grant)),
                 News::AskAgain => WaitOutcome::AskAgain,
             }),
             () = end => {}

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use lock_redis::{
     Error, ErrorKind, Lease, LeaseOptions, LockName, LossReason, Owner, Permit, Phase, RedisLocks, ReentrantGuard,
@@ -11,7 +12,7 @@ use lock_redis::{
 use tokio::task::JoinHandle;
 
 use crate::server::{
-    HAND_OVER, PROMPTLY, SLACK, Server, about_time, eventually, long, ms, often, refused, renewed, short, soon,
+    HAND_OVER, PROMPTLY, SLACK, Server, about_time, calls, eventually, long, ms, often, refused, renewed, short, soon,
 };
 
 /// A kind of lock, used as an exclusive one.
@@ -304,5 +305,32 @@ async fn a_grant_of_any_kind_that_was_removed_behind_its_back_is_lost_and_the_ne
             (server.run(&["EXISTS", &kind.key("gone")]).await.as_int() == Some(0)).then_some(())
         })
         .await;
+    }
+}
+
+/// For a waiter of another client, which may have died a moment ago, the server keeps it for a claim time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_of_the_client_that_releases_has_its_whole_lease_by_the_reply() {
+    let Some(server) = Server::start().await else { return };
+    let (locks, other) = (server.client().await, server.client().await);
+    let lease = long().with_auto_renew(false);
+    for kind in KINDS {
+        for (waits, kept, told) in [(&locks, 20_000..=30_000, 0), (&other, 0..=2000, 1)] {
+            let held = kind.lock(&locks, "own", lease).await.unwrap();
+            let waits = waits.clone();
+            let waiting = tokio::spawn(async move { kind.lock(&waits, "own", lease).await });
+            server.until_in_line(&kind.key("own"), 1).await;
+            let (published, frozen) = (calls(&server, "publish").await, Instant::now());
+            held.release().await.unwrap();
+            let left = server.run(&["PTTL", &kind.key("own")]).await.as_int().unwrap();
+            // The one that is told by push claims it 20 ms later.
+            if told == 0 || frozen.elapsed() < ms(15) {
+                assert!(kept.contains(&left), "{kind:?}: {left} ms");
+            }
+            let next = soon("handed over", HAND_OVER + SLACK, waiting).await.unwrap().unwrap();
+            assert_eq!(calls(&server, "publish").await - published, told, "{kind:?}");
+            eventually("a whole lease", PROMPTLY, async || (next.remaining() > ms(20_000)).then_some(())).await;
+            next.release().await.unwrap();
+        }
     }
 }

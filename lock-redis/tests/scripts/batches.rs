@@ -134,8 +134,8 @@ impl Wish {
     }
 
     /// The arguments of the long way.
-    fn asks<'a>(&'a self, stays: &'a str) -> [&'a str; 10] {
-        [&self.nonce, CLIENTS[0], "20000", "{}", stays, "", CHANNELS, "", "9000", &self.mode]
+    fn asks<'a>(&'a self, stays: &'a str) -> [&'a str; 9] {
+        [&self.nonce, CLIENTS[0], "20000", "{}", stays, "", CHANNELS, "", &self.mode]
     }
 }
 
@@ -179,7 +179,7 @@ async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leav
             lock.now = now - 200 * (round % 3);
         }
         let asks: Vec<_> = wishes.iter().map(|wish| wish.asks("")).collect();
-        let of_batch: Vec<_> = asks.iter().flat_map(|args| [args[0], args[1], args[2], args[3], args[9]]).collect();
+        let of_batch: Vec<_> = asks.iter().flat_map(|args| [args[0], args[1], args[2], args[3], args[8]]).collect();
         let releases: Vec<_> = wishes.iter().map(|wish| [&*wish.nonce, CLIENTS[0], CHANNELS, "", ""]).collect();
         let nonces: Vec<_> = wishes.iter().map(|wish| &*wish.nonce).collect();
         for (step, batch, endings, args, (script, each)) in [

@@ -73,7 +73,7 @@ async fn a_free_lock_for_which_somebody_waits_is_taken_neither_alone_nor_in_a_ba
         let mut lock = Lock::new(server.client().unwrap(), format!("{of:?}"));
         let scripts = if of == Of::Mutexes { &*MUTEX } else { &*HOLDERS };
         for (number, mode) in [(100, if of == Of::Readers { "W" } else { "" }), (101, of.mode())] {
-            let args = [&*nonce(number), CLIENTS[1], "60000", "{}", "1", "", CHANNELS, "", "9000", mode];
+            let args = [&*nonce(number), CLIENTS[1], "60000", "{}", "1", "", CHANNELS, "", mode];
             lock.run(&scripts.acquire, &ALL, &args).await.unwrap();
         }
         // The holder's lease ends, and nobody has let the waiter in yet.

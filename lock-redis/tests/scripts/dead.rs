@@ -5,7 +5,7 @@ use crate::scripts::HOLDERS;
 
 async fn ask(lock: &mut Lock, number: u64, waits: bool) -> bool {
     let (nonce, client, stays) = (format!("{number:032x}"), format!("{number:016x}"), if waits { "1" } else { "" });
-    let args = [&*nonce, &client, "9000", "{}", stays, "", CHANNELS, "", "2000", "W"];
+    let args = [&*nonce, &client, "9000", "{}", stays, "", CHANNELS, "", "W"];
     lock.run(&HOLDERS.acquire, &ALL, &args).await.unwrap();
     lock.look().await.0.held.contains_key(&nonce)
 }

@@ -9,7 +9,7 @@ const D: &str = "d000000000000000000000000000000d";
 const C: &str = "0000000000000000000000000000000c";
 
 async fn ask(lock: &mut Lock, nonce: &str) {
-    let args = [nonce, &nonce[16..], "60000", "{}", "1", "", CHANNELS, "", "2000", ""];
+    let args = [nonce, &nonce[16..], "60000", "{}", "1", "", CHANNELS, "", ""];
     lock.run(&MUTEX.acquire, &ALL, &args).await.unwrap();
 }
 

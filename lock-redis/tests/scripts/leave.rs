@@ -15,7 +15,7 @@ fn forms() -> [(&'static str, &'static Scripts, &'static Script); 2] {
 }
 
 async fn asks(lock: &mut Lock, scripts: &'static Scripts, nonce: &str) -> Vec<String> {
-    let args = [nonce, CLIENT, "20000", "{}", "1", "", CHANNELS, "", "2000", ""];
+    let args = [nonce, CLIENT, "20000", "{}", "1", "", CHANNELS, "", ""];
     texts(lock.run(&scripts.acquire, &ALL, &args).await.unwrap())
 }
 

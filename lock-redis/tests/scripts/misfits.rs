@@ -16,7 +16,7 @@ async fn ask(
     mode: &str,
 ) -> Result<String, String> {
     let stays = if waits { "1" } else { "" };
-    let args = [nonce, &nonce[16..], "9000", "{}", stays, "", CHANNELS, "", "2000", mode];
+    let args = [nonce, &nonce[16..], "9000", "{}", stays, "", CHANNELS, "", mode];
     lock.run(&scripts.acquire, &ALL, &args).await.map(|value| value.to_string())
 }
 

@@ -55,7 +55,7 @@ impl RandomState {
             let me = format!("{nonce}:{client}:{{}}:");
             self.lock.run(&ACQUIRE_SHORT, &["", ":q", ":tokens"], &[&me, "60000"]).await.unwrap();
         } else {
-            let args = [&*nonce, &client, "60000", "{}", "1", "", CHANNELS, "", "9000", ""];
+            let args = [&*nonce, &client, "60000", "{}", "1", "", CHANNELS, "", ""];
             self.lock.run(&MUTEX.acquire, &ALL, &args).await.unwrap();
         }
     }

@@ -48,7 +48,7 @@ impl Several {
 /// The answer to a try of one by itself: granted, held, or an error.
 async fn alone(lock: &mut Lock, nonce: &str, mode: &str) -> Result<Option<(String, String)>, String> {
     let script = if mode.is_empty() { &MUTEX.acquire } else { &HOLDERS.acquire };
-    let args = [nonce, CLIENTS[0], TTL, "{}", "", "", CHANNELS, "", "9000", mode];
+    let args = [nonce, CLIENTS[0], TTL, "{}", "", "", CHANNELS, "", mode];
     let parts = lock.run(script, &ALL, &args).await?.into_parts();
     let text = |part: &Value| part.as_text().unwrap_or_else(|| part.as_int().unwrap().to_string());
     Ok((text(&parts[1]) == "1").then(|| (text(&parts[2]), text(&parts[3]))))

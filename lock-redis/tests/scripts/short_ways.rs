@@ -94,8 +94,8 @@ impl Twins {
     }
 }
 
-fn ask<'a>(nonce: &'a str, client: &'a str, waits: bool) -> [&'a str; 10] {
-    [nonce, client, "20000", "{}", if waits { "1" } else { "" }, "", CHANNELS, "", "9000", ""]
+fn ask<'a>(nonce: &'a str, client: &'a str, waits: bool) -> [&'a str; 9] {
+    [nonce, client, "20000", "{}", if waits { "1" } else { "" }, "", CHANNELS, "", ""]
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,7 +47,7 @@ impl Shared {
     }
 
     async fn ask(&mut self, nonce: &str) {
-        let args = [nonce, &nonce[16..], "60000", "{}", "1", "", CHANNELS, "1", "60000", ""];
+        let args = [nonce, &nonce[16..], "60000", "{}", "1", "", CHANNELS, "1", ""];
         self.lock.run(&REDISSON.acquire, &ALL, &args).await.unwrap();
     }
 

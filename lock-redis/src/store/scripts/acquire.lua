@@ -3,8 +3,7 @@
 -- KEYS as in base.lua
 -- ARGV[1] nonce  [2] client  [3] TTL ms  [4] holder JSON  [5] '1' to wait in the queue  [6] ticket of an earlier place,
 --      '0' if it was asked for before without an answer, or ''  [7] prefix of the push channels  [8] '1' if the key is
---      shared with foreign clients  [9] claim time ms: how long a lock that is handed over is kept for this waiter until
---      it has claimed it  [10] mode, as in many.lua; '' for a mutex
+--      shared with foreign clients  [9] mode, as in many.lua; '' for a mutex
 -- Reply {nonce, 1, token, ms until the grant ends} or {nonce, 0, ms until a holder's lease ends or as in heartbeat.lua, ticket, whether the
 --      client was known to wait, last token}; the ticket is 0 if it has no place
 if wrong then
@@ -41,10 +40,10 @@ if ticket == '' or ticket == '0' then
   redis.call('HSET', WAITERS, '#last', ticket)
 end
 redis.call('ZADD', QUEUE, 'NX', ticket, me)
-redis.call('HSET', WAITERS, nonce, ARGV[9] .. mode .. info)
+redis.call('HSET', WAITERS, nonce, ttl .. mode .. info)
 mark(mode)
 local known = sign(math.floor(now / 1000), client)
 local _, more = promote(now, ARGV[7], '', ARGV[8])
 token = mine(now, nonce)
-if token then return { nonce, 1, token, ARGV[9] } end
+if token then return { nonce, 1, token, claim_of(ttl) } end
 return { nonce, 0, pause(now, client, ARGV[8], more), redis.call('ZSCORE', QUEUE, me) or ticket, known, last_token() }

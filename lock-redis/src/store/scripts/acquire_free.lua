@@ -3,7 +3,7 @@
 --
 -- KEYS, ARGV and reply as in acquire.lua
 local now = now_us()
-local nonce, client, ttl, info, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[10]
+local nonce, client, ttl, info, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[9]
 local me = nonce .. ':' .. client
 
 local token = mine(now, nonce)

@@ -1,7 +1,7 @@
 -- Leaves nothing of an attempt: neither its place in the queue nor its grant.
 --
 -- KEYS and ARGV as in release.lua
--- Reply {nonce, 1, nonce, token, claim ms, ...} as in release.lua
+-- Reply {nonce, 1, nonce, token, TTL ms, ...} as in release.lua
 local now = now_us()
 leave(ARGV[1] .. ':' .. ARGV[2])
 remove(now, ARGV[1])

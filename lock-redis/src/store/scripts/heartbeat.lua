@@ -24,8 +24,8 @@ for i = 6, #ARGV do
   queued[i - 5] = redis.call('ZSCORE', QUEUE, member) and '1' or '0'
   if owner and queued[i - 5] == '1' then
     -- One that came before its owner was inside need not wait for its turn.
-    local claim, mode, info = string.match(redis.call('HGET', WAITERS, ARGV[i]) or '', '^(%d+)([^{]*)(.*)$')
-    if mode == owner and pcall(grant, now, member, mode, info, claim) then
+    local ttl, mode, info = string.match(redis.call('HGET', WAITERS, ARGV[i]) or '', '^(%d+)([^{]*)(.*)$')
+    if mode == owner and pcall(grant, now, member, mode, info, claim_of(ttl)) then
       leave(member)
       queued[i - 5] = '0'
     end

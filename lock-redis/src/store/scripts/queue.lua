@@ -1,7 +1,7 @@
 -- The queue of a lock, whatever its kind: who waits, who of them lives, and whose turn it is. Comes after base.lua and
 -- what holds the lock.
 --
--- KEYS[3] waiters  hash: <nonce> -> <claim ms><mode><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of
+-- KEYS[3] waiters  hash: <nonce> -> <TTL ms><mode><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of
 --                  any waiter (ms); #last -> the last ticket; #grace -> nobody who was alive at #stalled is dropped before
 --                  (ms); #group -> what all of them ask for, as in many.lua; #swept -> how far clearing up
 --                  has come
@@ -14,6 +14,8 @@ local LIVENESS = 3000  -- ms without a sign after which a waiting client counts 
 local STALL = 1500     -- ms without a sign of any waiter: the server stood still, and who was alive before gets a full
                        -- liveness anew
 local KEEP = 30000     -- ms after which a queue without any sign is forgotten
+local CLAIM = 2000     -- ms at most for which a lock that is handed over is kept until the waiter's client, which may have died a
+                       -- moment ago, has claimed it
 local MOST = 600       -- waiters whom one run drops, or four times those whom it lets in: the server stands still meanwhile
 local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
 local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
@@ -139,9 +141,12 @@ local function first_of_all(count)
   return front
 end
 
+local function claim_of(ttl) return math.min(ttl, CLAIM) end
+
 -- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
--- process learns of it by the reply, every other by push. Returns {nonce, token, claim ms, ...} of the caller's grants, and
--- whether there is more to do than one run may: then whoever has asked for it asks again at once.
+-- process learns of it by the reply, and has its grants for their TTLs: it has just shown life. Every other one learns of it by push. Returns
+-- {nonce, token, TTL ms, ...} of the caller's grants, and whether there is more to do than one run may: then whoever has asked for it
+-- asks again at once.
 local function promote(now, channels, caller, shared)
   if shared == '1' then meet(math.floor(now / 1000)) end
   local ms, own, pushes, left, size, stop = math.floor(now / 1000), {}, {}, MOST, 1, not open(now)
@@ -168,20 +173,21 @@ local function promote(now, channels, caller, shared)
       local lives = alive >= ms and alive <= ms + LIVENESS + STALL
       local spared = within(grace, ms, LIVENESS + STALL) and alive >= stalled
       if entry and (lives or spared) then
-        local claim, mode, info = string.match(entry, '^(%d+)([^{]*)(.*)$')
+        local ttl, mode, info = string.match(entry, '^(%d+)([^{]*)(.*)$')
+        if client ~= caller then ttl = claim_of(ttl) end
         stop = not admits(now, mode) or (shared == '1' and yields(ms, channels, client, nonce))
         if stop then break end
         several = true
-        local granted, token = pcall(grant, now, member, mode, info, claim, behind > #members + 1)
+        local granted, token = pcall(grant, now, member, mode, info, ttl, behind > #members + 1)
         several = false
         if not granted then
           stop = true
           break
         end
         if client == caller then
-          own[#own + 1], own[#own + 2], own[#own + 3] = nonce, token, claim
+          own[#own + 1], own[#own + 2], own[#own + 3] = nonce, token, ttl
         else
-          pushes[#pushes + 1] = { channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. claim }
+          pushes[#pushes + 1] = { channels .. client, 'G' .. nonce .. ':' .. token .. ':' .. ttl }
         end
         left = left - 4
       else

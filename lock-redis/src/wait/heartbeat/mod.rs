@@ -63,7 +63,7 @@ impl Heartbeats {
         Self { links: links.clone(), queues: queues.clone(), push: push.clone(), identity, foreign }
     }
 
-    /// Releases what a waiter that gave up was granted all the same. Best effort: the claim time ends it otherwise.
+    /// Releases what a waiter that gave up was granted all the same. Best effort: its undo ends it otherwise, or its time.
     async fn return_unwanted(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
         // Asked for in nobody's name, so that a next holder of this client is told by push too.

@@ -7,7 +7,7 @@
 //!
 //! # When a pushed grant counts
 //! A push may be old. It is believed from the instant at which the waiter's last request that was answered "still
-//! waiting" was **sent** (the grant is younger than that answer), and for the claim time only. Past that it is no grant
+//! waiting" was **sent** (the grant is younger than that answer), and for as long as it says. Past that it is no grant
 //! until the server has confirmed it, which one more acquisition under the same nonce asks for.
 //!
 //! Public for `tests/models`, which explores it as it ships. It is outside of semver.
@@ -145,8 +145,8 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.registry.forget(nonce);
     }
 
-    /// A push, or a reply that names grants of this client: one has the lock for the claim time, from a request that was
-    /// sent at `sent_at` or, for a push, from the waiter's own last question.
+    /// A push, or a reply that names grants of this client: one has the lock, from a request that was sent at `sent_at` or, for a push,
+    /// from the waiter's own last question.
     pub fn granted(&mut self, now: BootInstant, granted: Granted, sent_at: Option<BootInstant>) -> Action<W> {
         if let Some(waiter) = self.registry.waiter_mut(granted.nonce) {
             return waiter.granted(now, granted, sent_at).map_or(Action::Nothing, Action::Wake);

@@ -27,7 +27,7 @@ fn id(waiter: u8) -> GrantId {
 }
 
 fn granted(waiter: u8, token: u64) -> Granted {
-    Granted { nonce: id(waiter), token: FencingToken::new(token).unwrap(), claim: Duration::from_secs(2) }
+    Granted { nonce: id(waiter), token: FencingToken::new(token).unwrap(), valid_for: Duration::from_secs(2) }
 }
 
 fn reply(sent_at: BootInstant) -> HeartbeatReply {

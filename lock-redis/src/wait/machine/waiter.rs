@@ -53,18 +53,18 @@ impl<W: Clone> Waiter<W> {
         }
     }
 
-    /// The waiter has the lock for the claim time: from `sent_at` or, if that is not known, from its own last question.
+    /// The waiter has the lock from `sent_at` or, if that is not known, from its own last question.
     pub(super) fn granted(&mut self, now: BootInstant, granted: Granted, sent_at: Option<BootInstant>) -> Option<W> {
-        let Granted { token, claim, .. } = granted;
+        let Granted { token, valid_for, .. } = granted;
         // The answer to a later question is about its present stay, however far behind the clock of the server is that has taken over.
         let is_later = sent_at.is_some_and(|sent_at| sent_at > self.asked_at);
         if token.as_u64() <= self.floor && !is_later {
             return None;
         }
         let from = sent_at.unwrap_or(self.asked_at);
-        let grant = Grant::new(Some(token), from, claim).with_claim().with_woken_at(now);
+        let grant = Grant::new(Some(token), from, valid_for).with_woken_at(now);
         // What is already over, or was never asked for, must be confirmed first.
-        let fresh = now < from.plus(claim / 2);
+        let fresh = now < from.plus(valid_for / 2);
         self.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
         Some(self.wake.clone())
     }

@@ -131,12 +131,12 @@ impl<'a> Course<'a> {
             return self.all(&scripts::SEVERAL, &[&request.nonce, &request.client, &ttl, "{}", &mode]).await.map(drop);
         }
         let stays = if self.rng.random_ratio(2, 3) { "1" } else { "" };
-        let Request { nonce, client, mode, ttl, claim } = &request;
-        let (ttl, claim, mode) = (ttl.to_string(), claim.to_string(), mode.text());
+        let Request { nonce, client, mode, ttl } = &request;
+        let (ttl, mode) = (ttl.to_string(), mode.text());
         let ticket = ticket.map_or(String::new(), |ticket| ticket.to_string());
         // "0" says that it has asked before, and heard nothing.
         let ticket = if self.rng.random_ratio(1, 4) { "0" } else { &*ticket };
-        let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &claim, &mode];
+        let args = [nonce, client, &*ttl, "{}", stays, ticket, CHANNELS, self.shared, &mode];
         let reply = self.all(&self.kind.scripts().acquire, &args).await?.into_parts();
         if let Some(ticket) = reply.get(3).and_then(Value::as_text).filter(|_| stays == "1") {
             self.attempts[number].ticket = ticket.parse().ok().filter(|ticket| *ticket > 0);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 /// As `scripts/queue.lua` has them, ms.
 const LIVENESS: u64 = 3000;
+const CLAIM: u64 = 2000;
 const STALL: u64 = 1500;
 const KEEP: u64 = 30_000;
 
@@ -69,7 +70,14 @@ pub(crate) struct Request {
     pub(crate) client: String,
     pub(crate) mode: Mode,
     pub(crate) ttl: u64,
-    pub(crate) claim: u64,
+}
+
+impl Request {
+    /// The time for which it has a lock that is handed over: its client may have died a moment ago, unless it is the one that
+    /// makes room.
+    fn handed_over_for(&self, caller: &str) -> u64 {
+        if self.client == caller { self.ttl } else { self.ttl.min(CLAIM) }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -177,7 +185,7 @@ impl Model {
             return Asked::Granted { token: self.grant(request, request.ttl), for_ms: request.ttl };
         }
         if !waits {
-            self.promote();
+            self.promote("");
             if self.queue.is_empty() && self.admits(request.mode) {
                 return Asked::Granted { token: self.grant(request, request.ttl), for_ms: request.ttl };
             }
@@ -191,9 +199,9 @@ impl Model {
         } else {
             self.sign(&request.client);
         }
-        self.promote();
+        self.promote("");
         match self.holder(&request.nonce) {
-            Some(holder) => Asked::Granted { token: holder.token, for_ms: request.claim },
+            Some(holder) => Asked::Granted { token: holder.token, for_ms: request.handed_over_for("") },
             None => Asked::Queued { ticket, known },
         }
     }
@@ -247,18 +255,18 @@ impl Model {
         true
     }
 
-    pub(crate) fn release(&mut self, nonce: &str) -> bool {
+    pub(crate) fn release(&mut self, nonce: &str, client: &str) -> bool {
         let held = self.remove(nonce);
         if held {
-            self.promote();
+            self.promote(client);
         }
         held
     }
 
-    pub(crate) fn cancel(&mut self, nonce: &str) {
+    pub(crate) fn cancel(&mut self, nonce: &str, client: &str) {
         self.leave_the_queue(nonce);
         self.remove(nonce);
-        self.promote();
+        self.promote(client);
     }
 
     fn leave_the_queue(&mut self, nonce: &str) {
@@ -269,19 +277,19 @@ impl Model {
 
     pub(crate) fn force(&mut self, nonce: &str) -> bool {
         let known_until = self.lock_end.max(self.ms() + 1000);
-        let held = self.release(nonce);
+        let held = self.release(nonce, "");
         if held {
             self.forced = Some((nonce.to_owned(), known_until));
         }
         held
     }
 
-    pub(crate) fn change(&mut self, nonce: &str, to: Mode) -> bool {
+    pub(crate) fn change(&mut self, nonce: &str, to: Mode, client: &str) -> bool {
         let Some(holder) = self.holders.iter_mut().find(|holder| holder.nonce == nonce) else { return false };
         if holder.mode.weight() >= to.weight() {
             holder.mode = to;
         }
-        self.promote();
+        self.promote(client);
         true
     }
 
@@ -291,14 +299,14 @@ impl Model {
         if known {
             self.sign(client);
         }
-        self.promote();
+        self.promote("");
         // One that came before its owner was inside need not wait for its turn.
         let early = |model: &Self| {
             model.queue.iter().position(|it| it.request.client == client && model.is_inside(it.request.mode))
         };
         while let Some(place) = early(self) {
             let request = self.leave(place).request;
-            self.grant(&request, request.claim);
+            self.grant(&request, request.handed_over_for(""));
         }
         known
     }
@@ -349,8 +357,9 @@ impl Model {
         (ms..=ms + LIVENESS + STALL).contains(&until) || spared
     }
 
-    /// Lets in who is first, lives and fits; drops who is first and dead, while there is room for anybody.
-    fn promote(&mut self) {
+    /// Lets in who is first, lives and fits; drops who is first and dead, while there is room for anybody. The caller is the client
+    /// that makes room, if there is one.
+    fn promote(&mut self, caller: &str) {
         while self.has_room() && !self.queue.is_empty() {
             self.notice_a_stall();
             let request = self.queue[0].request.clone();
@@ -359,7 +368,7 @@ impl Model {
                 self.leave(0);
             } else if self.admits(request.mode) {
                 self.leave(0);
-                self.grant(&request, request.claim);
+                self.grant(&request, request.handed_over_for(caller));
             } else {
                 return;
             }

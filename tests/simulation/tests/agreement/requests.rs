@@ -69,10 +69,8 @@ impl Attempt {
         let nonce = format!("{:032x}", rng.random::<u128>());
         let client = (*CLIENTS.choose(rng).unwrap()).to_owned();
         let ttl = *[1, 100, 1000, 2000, 5000, 20_000, 60_000].choose(rng).unwrap();
-        // The time for which a lock that is handed over is kept. The shortest TTL that a client accepts has three digits.
-        let claim = ttl.clamp(100, 2000);
         Self {
-            request: Request { nonce, client, mode: kind.mode(rng), ttl, claim },
+            request: Request { nonce, client, mode: kind.mode(rng), ttl },
             waits: rng.random_ratio(2, 3),
             ticket: None,
         }

@@ -11,11 +11,11 @@ local answers, number = {}, #ARGV / 5
 local first, now
 if number > 0 then first, now = raise_tokens(KEYS[2 * number + 1], number) end
 if first then
-  local queues, keys, args = queues_of(KEYS, number), {}, { [12] = math.floor(now / 1000) }
+  local queues, keys, args = queues_of(KEYS, number), {}, { [11] = math.floor(now / 1000) }
   for i = 1, number do
     keys[1], keys[2] = KEYS[2 * i - 1], queues[i]
-    args[1], args[2], args[3], args[4], args[10] = unpack(ARGV, 5 * i - 4, 5 * i)
-    args[11] = string.format('%.0f', first + i - 1)
+    args[1], args[2], args[3], args[4], args[9] = unpack(ARGV, 5 * i - 4, 5 * i)
+    args[10] = string.format('%.0f', first + i - 1)
     local done, answer = pcall(one, keys, args)
     answers[i] = done and args[1] .. (answer and '+' .. answer[3] or '?') or ''
   end

@@ -2,14 +2,14 @@
 -- many.lua, whose functions cost time to define, and leaves everything else to acquire_free.lua; until the grant is certain nothing
 -- is changed but the counter.
 --
--- KEYS, ARGV and reply as in acquire.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [11] is the
---      token, which is noted already, and [12] the time in ms
-local mode = ARGV[10]
+-- KEYS, ARGV and reply as in acquire.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [10] is the
+--      token, which is noted already, and [11] the time in ms
+local mode = ARGV[9]
 local kind = string.sub(mode, 1, 1)
 -- An owner that enters again keeps its token.
 if kind ~= 'O' then
   local mine, next, group, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used'))
-  local token, ms = ARGV[11], ARGV[12]
+  local token, ms = ARGV[10], ARGV[11]
   if not token then
     local time = redis.call('TIME')
     token, ms = time[1] .. string.sub('00000' .. time[2], -6), time[1] * 1000 + math.floor(time[2] / 1000)
@@ -23,8 +23,8 @@ if kind ~= 'O' then
     local fits = kind == 'R' or (limit and used + weight <= tonumber(limit))
     room = fits and not (KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1)
   end
-  local last = room and not ARGV[11] and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
-  local first = room and not ARGV[11] and not last
+  local last = room and not ARGV[10] and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
+  local first = room and not ARGV[10] and not last
   local noted = first or (type(last) == 'string' and #last == #token and (last < token or tonumber(last)))
   if noted and not first and last >= token then
     -- The server's clock stands still or was set back: one more than the last, whose memory ends long after the clock has come to it.
@@ -33,7 +33,7 @@ if kind ~= 'O' then
   elseif noted and (first or string.sub(last, 1, 7) ~= string.sub(token, 1, 7)) then
     redis.call('PEXPIRE', KEYS[4], '7200000')
   end
-  if room and (ARGV[11] or noted) then
+  if room and (ARGV[10] or noted) then
     local ends = string.format('%.0f', ms + ARGV[3])
     redis.call('HSET', KEYS[1],
       ARGV[1], ends .. ':' .. token .. ':' .. ARGV[2] .. ':' .. mode .. ':' .. ARGV[4],

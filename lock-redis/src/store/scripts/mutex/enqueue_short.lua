@@ -12,7 +12,7 @@ if ARGV[5] == '1' and ARGV[6] == '' and ARGV[8] == '' then
     if known[1] and known[2] and math.abs(ms - known[2]) <= 1500 and known[3] and #known[3] == #ticket and known[3] < ticket then
       redis.call('ZADD', KEYS[2], 'NX', ticket, ARGV[1] .. ':' .. ARGV[2])
       local alive = string.format('%.0f', ms + 3000)
-      redis.call('HSET', KEYS[3], ARGV[1], ARGV[9] .. ARGV[4], '@' .. ARGV[2], alive, '#last', ticket)
+      redis.call('HSET', KEYS[3], ARGV[1], ARGV[3] .. ARGV[4], '@' .. ARGV[2], alive, '#last', ticket)
       return { ARGV[1], 0, -1, ticket, 1, string.match(held, '(%d+)!$') or '0' }
     end
   end

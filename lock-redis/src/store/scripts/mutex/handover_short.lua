@@ -24,14 +24,14 @@ if ARGV[4] == '' then
       elseif string.sub(last, 1, 7) ~= string.sub(token, 1, 7) then
         redis.call('PEXPIRE', KEYS[4], '7200000')
       end
-      -- The claim time has three or four digits, the JSON after it begins with a brace.
-      local digits = string.byte(waiter[1], 5) == 123 and 4 or 3
-      local claim, info = string.sub(waiter[1], 1, digits), string.sub(waiter[1], digits + 1)
-      redis.call('SET', KEYS[1], first[1] .. ':' .. info .. ':' .. token .. (first[2] and '!' or ''), 'PX', claim)
+      local ttl, info = string.match(waiter[1], '^(%d+)(.*)$')
+      -- As queue.lua has it: the caller learns of it by the reply.
+      if client ~= ARGV[2] and #ttl > 3 then ttl = math.min(ttl, 2000) end
+      redis.call('SET', KEYS[1], first[1] .. ':' .. info .. ':' .. token .. (first[2] and '!' or ''), 'PX', ttl)
       redis.call('ZREM', KEYS[2], first[1])
       if first[2] then redis.call('HDEL', KEYS[3], next) else redis.call('DEL', KEYS[3]) end
-      if client == ARGV[2] then return { ARGV[1], 1, next, token, claim } end
-      redis.call('PUBLISH', ARGV[3] .. client, 'G' .. next .. ':' .. token .. ':' .. claim)
+      if client == ARGV[2] then return { ARGV[1], 1, next, token, ttl } end
+      redis.call('PUBLISH', ARGV[3] .. client, 'G' .. next .. ':' .. token .. ':' .. ttl)
       return { ARGV[1], 1 }
     end
     -- No memory, or the last token is unknown: as it was, and the long way.

@@ -17,7 +17,7 @@ local function take(i)
   local keys, nonce, client, ttl, info, mode = of(i)
   local token = string.format('%.0f', first + i - 1)
   if mode ~= '' then
-    local told = take_holders(keys, { nonce, client, ttl, info, '', '', '', '', ttl, mode, token, math.floor(now / 1000) })
+    local told = take_holders(keys, { nonce, client, ttl, info, '', '', '', '', mode, token, math.floor(now / 1000) })
     return told[2] or 2, told[3], told[4]
   end
   local told = take_mutex({ keys[1], keys[2], keys[4] }, { nonce .. ':' .. client .. ':' .. info .. ':', ttl, token })

@@ -228,7 +228,7 @@ impl<'a> Sequence<'a> {
     async fn end(mut self) {
         let attempts = self.attempts.iter().map(|attempt| attempt.request.clone());
         for request in attempts.chain(self.left.clone()).collect::<Vec<_>>() {
-            self.model.cancel(&request.nonce);
+            self.model.cancel(&request.nonce, &request.client);
             let args = [&*request.nonce, &request.client, CHANNELS, "", ""];
             self.ask_both(&self.kind.scripts().cancel, &[0, 1, 2, 3, 4], &args).await;
         }

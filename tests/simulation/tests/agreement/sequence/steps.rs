@@ -36,11 +36,11 @@ impl Sequence<'_> {
         if self.kind == Kind::Mutex && self.rng.random() && self.took(&request).await {
             return;
         }
-        let Request { nonce, client, mode, ttl, claim } = &request;
-        let (ttl, claim, mode) = (ttl.to_string(), claim.to_string(), mode.text());
+        let Request { nonce, client, mode, ttl } = &request;
+        let (ttl, mode) = (ttl.to_string(), mode.text());
         let stays = if waits { "1" } else { "" };
         let place = ticket.map_or(String::new(), |ticket| ticket.to_string());
-        let args = [&**nonce, client, &ttl, "{}", stays, &place, CHANNELS, "", &claim, &mode];
+        let args = [&**nonce, client, &ttl, "{}", stays, &place, CHANNELS, "", &mode];
         let reply = texts(self.ask_both(&self.kind.scripts().acquire, &ALL, &args).await);
         let asked = self.model.ask(&request, waits, ticket);
         let last = self.model.last_token;
@@ -107,13 +107,13 @@ impl Sequence<'_> {
         if self.kind == Kind::Mutex && self.rng.random() {
             let reply = self.ask_both(&scripts::RELEASE_SHORT, &[0], &[&nonce]).await.as_text().unwrap();
             if reply == format!("{nonce}+") {
-                assert!(self.model.queue().is_empty() && self.model.release(&nonce), "{self}");
+                assert!(self.model.queue().is_empty() && self.model.release(&nonce, &client), "{self}");
                 return;
             }
             assert_eq!(reply, format!("{nonce}?"), "{self}");
         }
         let before = self.model.holders.clone();
-        let held = self.model.release(&nonce);
+        let held = self.model.release(&nonce, &client);
         let reply = self.ask_both(&self.kind.scripts().release, &ALL, &[&nonce, &client, CHANNELS, "", ""]).await;
         let why = self.why(&nonce);
         self.let_in(reply, (&nonce, &client), held, why, &before);
@@ -142,7 +142,7 @@ impl Sequence<'_> {
         let Some(Request { nonce, client, .. }) = self.a_request() else { return };
         self.note(format!("cancel {nonce}"));
         let before = self.model.holders.clone();
-        self.model.cancel(&nonce);
+        self.model.cancel(&nonce, &client);
         let reply = self.ask_both(&self.kind.scripts().cancel, &ALL, &[&nonce, &client, CHANNELS, "", ""]).await;
         self.let_in(reply, (&nonce, &client), true, "", &before);
     }
@@ -152,7 +152,7 @@ impl Sequence<'_> {
         let to = self.kind.changed(mode, &mut self.rng);
         self.note(format!("change {nonce} to {to:?}"));
         let before = self.model.holders.clone();
-        let held = self.model.change(&nonce, to);
+        let held = self.model.change(&nonce, to, &client);
         let args = [&*nonce, &client, CHANNELS, "", &to.text()];
         let reply = self.ask_both(&scripts::CHANGE_MODE, &ALL, &args).await;
         self.let_in(reply, (&nonce, &client), held, "", &before);
