@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant, Kind};
+use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::client::call::Call;
@@ -115,10 +115,8 @@ impl Acquisitions {
     ) -> Result<ShortAcquire, Error> {
         match (keys.form, caller) {
             (Form::Text, _) => self.short_mutex(keys, attempt, until, caller).await,
-            // An owner's entry has no short way, and one request by itself would gain nothing: the long way begins with it.
-            (Form::Holders, Some(caller))
-                if caller.has_company && attempt.kind != Kind::Reentrant && !self.queues.is_busy(&keys.lock) =>
-            {
+            // One request by itself would gain nothing: the long way begins with the short one.
+            (Form::Holders, Some(caller)) if caller.has_company && !self.queues.is_busy(&keys.lock) => {
                 // Boxed: it would be in the future of every acquisition of a mutex.
                 Box::pin(self.short_holder(keys, attempt, until, caller)).await
             }
@@ -258,6 +256,8 @@ pub(crate) fn granted_for(attempt: &Attempt, grant: Grant) -> Grant {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use lock_core::driver::Kind;
 
     use super::*;
 

@@ -74,9 +74,8 @@ pub(crate) static ACQUIRE_HOLDERS_BATCH: LazyLock<Script> = LazyLock::new(
     || script!("raise_tokens.lua" "queues_of_batch.lua" "begin_one.lua" "holders/acquire_short.lua" "holders/acquire_batch_end.lua"),
 );
 /// The usual way to release many grants of the other kinds at once.
-pub(crate) static RELEASE_HOLDERS_BATCH: LazyLock<Script> = LazyLock::new(
-    || script!("queues_of_batch.lua" "begin_one.lua" "holders/release_short.lua" "holders/release_batch_end.lua"),
-);
+pub(crate) static RELEASE_HOLDERS_BATCH: LazyLock<Script> =
+    LazyLock::new(|| script!("queues_of_batch.lua" "holders/release_batch.lua"));
 /// The usual sign of life at many mutexes at once.
 pub(crate) static HEARTBEAT_SHORT: LazyLock<Script> = LazyLock::new(|| script!("mutex/heartbeat_short.lua"));
 /// Has a mutex end after a time, under another nonce.

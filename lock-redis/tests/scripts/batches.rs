@@ -123,12 +123,13 @@ struct Wish {
 }
 
 impl Wish {
-    /// Of a reader or a writer, or of a semaphore's permits.
-    fn by_chance(rng: &mut SeededRng, semaphore: bool) -> Self {
+    /// Of a semaphore's permits, a reader or a writer, or one of two owners, by the number of the lock.
+    fn by_chance(rng: &mut SeededRng, lock: usize) -> Self {
         let nonce = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
-        let mode = match semaphore {
-            true => format!("P{}/5", 1 + rng.below(3)),
-            false => if rng.once_in(3) { "W" } else { "R" }.to_owned(),
+        let mode = match lock % 3 {
+            0 => format!("P{}/5", 1 + rng.below(3)),
+            1 => if rng.once_in(3) { "W" } else { "R" }.to_owned(),
+            _ => format!("O{:032x}", rng.below(2)),
         };
         Self { nonce, mode }
     }
@@ -149,12 +150,14 @@ async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leav
         let mut rng = SeededRng::new(round);
         let (mut together, mut alone, mut wishes) = (Vec::new(), Vec::new(), Vec::new());
         let mut now = 0;
+        // Of some batches all locks are free.
+        let all_free = round % 4 == 3;
         for i in 0..8 {
             let mut held = lock(format!("held{round}/{i}"));
-            let mut last = Wish::by_chance(&mut rng, i % 2 == 0);
-            for _ in 0..rng.below(4) {
+            let mut last = Wish::by_chance(&mut rng, i);
+            for _ in 0..if all_free { 0 } else { rng.below(4) } {
                 held.now += rng.below(9_000_000);
-                let wish = Wish::by_chance(&mut rng, i % 2 == 0);
+                let wish = Wish::by_chance(&mut rng, i);
                 held.run(&HOLDERS.acquire, &ALL, &wish.asks(if rng.once_in(4) { "1" } else { "" })).await.unwrap();
                 if rng.once_in(2) {
                     last = wish;
@@ -164,7 +167,7 @@ async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leav
             let both = ["together", "alone"].map(|way| lock(format!("{way}{round}/{i}")));
             for copy in &both {
                 held.copy_to(copy).await;
-                if i == SPOILED {
+                if i == SPOILED && !all_free {
                     copy.command(&["DEL", &copy.key("")]).await;
                     copy.command(&["RPUSH", &copy.key(""), "foreign"]).await;
                 }
@@ -172,7 +175,7 @@ async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leav
             let [one, other] = both;
             together.push(one);
             alone.push(other);
-            wishes.push(if rng.once_in(3) { last } else { Wish::by_chance(&mut rng, i % 2 == 0) });
+            wishes.push(if rng.once_in(3) { last } else { Wish::by_chance(&mut rng, i) });
         }
         for lock in together.iter_mut().chain(&mut alone) {
             // Some of the locks have been at a later time: as if the clock had been set back.
@@ -200,7 +203,7 @@ async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leav
         ] {
             let mut before = Vec::new();
             for (i, lock) in together.iter_mut().enumerate() {
-                before.push(if i == SPOILED { None } else { Some(lock.look().await.0) });
+                before.push(if i == SPOILED && !all_free { None } else { Some(lock.look().await.0) });
             }
             let mut keys: Vec<_> =
                 together.iter().flat_map(|lock| endings.iter().map(|ending| lock.key(ending))).collect();
@@ -212,7 +215,8 @@ async fn a_batch_of_other_kinds_does_for_each_lock_what_its_own_run_does_or_leav
             for (i, reply) in replies.into_iter().enumerate() {
                 let is_left = reply == format!("{}?", nonces[i]);
                 told[step][usize::from(is_left)] += 1;
-                if i == SPOILED {
+                assert!(!all_free || !is_left, "{round}/{i}: it was free");
+                if i == SPOILED && !all_free {
                     assert!(is_left || reply.is_empty(), "{round}/{i}: {reply}");
                     continue;
                 }
@@ -294,4 +298,42 @@ async fn the_largest_batch_holds_the_server_for_less_than_five_milliseconds() {
         }
     }
     assert!(least.iter().all(|least| *least < Duration::from_millis(5)), "{least:?}");
+}
+
+/// A free lock that comes several times in a batch is free for the first request only.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_for_one_lock_in_one_batch_see_each_other() {
+    let Some(server) = server().await else { return };
+    let owner = format!("O{:032x}", 1);
+    let cases: [(&[&str], &str); 5] = [
+        (&["R", "R", "W", "R"], "++?+"),
+        (&["W", "W", "R"], "+??"),
+        (&["P2/5", "P3/5", "P1/5"], "++?"),
+        (&["P4/5", "P2/5", "P1/5"], "+?+"),
+        // The owner is inside, which is for the long way.
+        (&[&owner, &owner], "+?"),
+    ];
+    for (number, (modes, expected)) in cases.into_iter().enumerate() {
+        let mut lock = Lock::new(server.client().unwrap(), format!("one{number}"));
+        let nonces: Vec<_> = (0..modes.len()).map(|i| format!("{i:032x}")).collect();
+        let mut keys: Vec<_> = modes.iter().flat_map(|_| [lock.key(""), lock.key(":q")]).collect();
+        let releases = keys.clone();
+        keys.push(lock.key(":tokens"));
+        let asks = modes.iter().zip(&nonces).flat_map(|(mode, nonce)| [&**nonce, CLIENTS[0], "20000", "{}", mode]);
+        let replies = lines(&lock.run_at(&ACQUIRE_HOLDERS_BATCH, keys, &asks.collect::<Vec<_>>()).await.unwrap());
+        let signs: String = replies.iter().map(|reply| reply.chars().nth(32).unwrap()).collect();
+        assert_eq!(signs, expected, "{modes:?}");
+        let used: u64 =
+            modes.iter().zip(signs.chars()).filter(|(_, sign)| *sign == '+').map(|(mode, _)| weight(mode)).sum();
+        assert_eq!(lock.look().await.0.held["#used"], used.to_string(), "{modes:?}");
+        let nonces: Vec<_> = nonces.iter().map(|nonce| &**nonce).collect();
+        let replies = lines(&lock.run_at(&RELEASE_HOLDERS_BATCH, releases, &nonces).await.unwrap());
+        let signs: String = replies.iter().map(|reply| reply.chars().nth(32).unwrap()).collect();
+        assert_eq!(signs, expected, "{modes:?}");
+        assert!(lock.look().await.0.held.is_empty(), "{modes:?}");
+    }
+}
+
+fn weight(mode: &str) -> u64 {
+    mode.strip_prefix('P').map_or(1, |rest| rest.split('/').next().unwrap().parse().unwrap())
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use lock_redis::{Error, ErrorKind, Permit, Semaphore};
+use lock_redis::{Error, ErrorKind, Owner, Permit, Semaphore};
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 
 use super::{CROWD, Crowded, name, some_are_dropped};
@@ -138,6 +138,31 @@ async fn readers_go_together_and_a_writer_keeps_out_one_of_them() {
         }
     }
     writer.release().await.unwrap();
+    crowded.server.has_nothing_left().await;
+}
+
+#[tokio::test]
+async fn owners_go_together_and_one_that_is_inside_already_enters_again() {
+    let Some(crowded) = Crowded::start().await else { return };
+    crowded.knows_permits().await;
+    let locks: Vec<_> = (0..CROWD).map(|i| crowded.locks.reentrant(name(i)).with_lease(long())).collect();
+    let (owner, other) = (Owner::new(), crowded.server.client().await);
+    let inside = other.reentrant(name(7)).with_lease(long()).lock(&owner).await.unwrap();
+    for _ in 0..3 {
+        let asked = runs(&crowded.server).await;
+        let outcomes = join_all(locks.iter().map(|lock| lock.try_lock(&owner))).await;
+        let scripts = runs(&crowded.server).await - asked;
+        assert!(scripts < CROWD as u64 / 2, "{scripts} scripts");
+        let held: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap().expect("the owner may enter")).collect();
+        let tokens: BTreeSet<_> = held.iter().map(|guard| guard.fencing_token().unwrap()).collect();
+        assert_eq!(tokens.len(), CROWD);
+        assert_eq!(held[7].fencing_token(), inside.fencing_token(), "the owner keeps its token");
+        let asked = runs(&crowded.server).await;
+        join_all(held.into_iter().map(|guard| async { guard.release().await.unwrap() })).await;
+        let scripts = runs(&crowded.server).await - asked;
+        assert!(scripts < CROWD as u64 / 2, "{scripts} scripts");
+    }
+    inside.release().await.unwrap();
     crowded.server.has_nothing_left().await;
 }
 

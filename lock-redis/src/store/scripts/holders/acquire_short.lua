@@ -5,9 +5,7 @@
 -- KEYS, ARGV and reply as in acquire.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [10] is the
 --      token, which is noted already, and [11] the time in ms
 local mode = ARGV[9]
-local kind = string.sub(mode, 1, 1)
--- An owner that enters again keeps its token.
-if kind ~= 'O' then
+do
   local mine, next, group, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used'))
   local token, ms = ARGV[10], ARGV[11]
   if not token then
@@ -20,7 +18,8 @@ if kind ~= 'O' then
     room = redis.call('EXISTS', KEYS[1], KEYS[2] or KEYS[1]) == 0
     next, used = math.huge, 0
   elseif not mine and tonumber(next) > ms and group == wanted then
-    local fits = kind == 'R' or (limit and used + weight <= tonumber(limit))
+    -- An owner that enters again keeps its token, which is left to acquire_free.lua.
+    local fits = mode == 'R' or (limit and used + weight <= tonumber(limit))
     room = fits and not (KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1)
   end
   local last = room and not ARGV[10] and redis.pcall('SET', KEYS[4], token, 'KEEPTTL', 'GET')
@@ -47,4 +46,3 @@ if kind ~= 'O' then
   -- The last token is none: as it was, and the long way.
   if type(last) == 'string' then redis.call('SET', KEYS[4], last, 'KEEPTTL') end
 end
-

@@ -1,15 +1,11 @@
 -- The usual way to release a grant for whose room nobody waits, in as few calls as can be. Comes before base.lua and
 -- many.lua, whose functions cost time to define, and leaves everything else to release.lua.
 --
--- KEYS, ARGV and reply as in release.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [6] is the
---      time in ms
+-- KEYS, ARGV and reply as in release.lua
 local record, next, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#used'))
-if record and next and not (KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1) then
-  local ms = ARGV[6]
-  if not ms then
-    local time = redis.call('TIME')
-    ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  end
+if record and next and redis.call('EXISTS', KEYS[2]) == 0 then
+  local time = redis.call('TIME')
+  local ms = time[1] * 1000 + math.floor(time[2] / 1000)
   -- No grant has ended, this one included.
   if tonumber(next) > ms then
     local left = used - (string.match(record, '^%d+:%d+:%x+:P(%d+)/') or 1)
