@@ -133,8 +133,7 @@ impl Releases {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let short = ShortRequest { way: ShortWay::Release, call: Call::of([&*keys.lock]).with([nonce]), until };
-        let is_alone = caller.is_none_or(|caller| !caller.has_company);
-        let owner = if is_alone { self.owner.of(&attempt.owner).ok() } else { None };
+        let owner = if self.links.may_compare() { self.owner.of(&attempt.owner).ok() } else { None };
         let held = attempt.token().zip(owner.as_deref());
         let held = held.map(|(token, owner)| MutexText { nonce, client: &self.identity.client, owner, token });
         let released = self.links.run_short_for(attempt, short, &scripts::RELEASE_SHORT, held.as_ref(), caller).await;

@@ -132,8 +132,17 @@ impl Attempt {
         }
     }
 
-    /// The fencing token of the grant, once the core has taken that for held; `None` before, and where there are none. For a backend
-    /// whose server compares the whole entry of a grant that is released.
+    /// The fencing token of the grant, once the core has made a lease of that, also after the end of the lease; `None` before, and where there
+    /// are no tokens. For a backend whose server compares the whole entry of a grant that is released.
+    ///
+    /// # Examples
+    /// ```
+    /// # use lock_core::{Owner, driver::{Attempt, Kind}};
+    /// let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), std::time::Duration::from_secs(10))?;
+    /// // Nothing was granted yet: what is left of this attempt is not found by its token.
+    /// assert_eq!(attempt.token(), None);
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         FencingToken::new(self.token.load(Ordering::Relaxed))

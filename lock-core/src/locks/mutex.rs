@@ -114,7 +114,7 @@ impl Mutex {
     /// link is healthy, by the TTL otherwise.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }

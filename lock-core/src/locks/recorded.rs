@@ -164,7 +164,7 @@ impl RecordedMutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. The record may be stamped.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<RecordedGuard, Error> {
         self.check_retention()?;
         self.stamped(self.mutex.lock().await?, BootInstant::from_origin(Duration::ZERO)).await

@@ -99,7 +99,7 @@ impl Cycle for Bare {
         let keys = [&*lock, &queue, &waiters, "bare:tokens", &forced];
         let mut acquire = cmd("EVALSHA");
         acquire.arg(&digests[0]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef").arg(10_000).arg(owner);
-        acquire.arg("1").arg("").arg("bench:client:").arg("").arg(2000).arg(*mode);
+        acquire.arg("1").arg("").arg("bench:client:").arg("").arg(*mode);
         let _: Value = acquire.query_async(connection).await?;
         let mut release = cmd("EVALSHA");
         release.arg(&digests[1]).arg(5).arg(&keys).arg(&nonce).arg("0123456789abcdef");

@@ -257,6 +257,11 @@ impl Links {
         }
     }
 
+    /// Whether a server may have a compare-and-delete of its own.
+    pub(crate) fn may_compare(&self) -> bool {
+        self.only().is_none_or(|link| link.compares())
+    }
+
     /// Counts a caller whose request may go together with those of others: there are such requests where one server has all keys.
     pub(crate) fn caller(&self) -> Option<Caller<'_>> {
         self.only().map(|link| link.caller())

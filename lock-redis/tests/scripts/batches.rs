@@ -334,6 +334,68 @@ async fn requests_for_one_lock_in_one_batch_see_each_other() {
     }
 }
 
+/// What is granted in a batch ends by itself, as what is granted alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_in_a_batch_ends_with_its_lease() {
+    let Some(server) = server().await else { return };
+    let mut locks: Vec<_> = (0..2).map(|i| Lock::new(server.client().unwrap(), format!("ends{i}"))).collect();
+    let mut keys: Vec<_> = locks.iter().flat_map(|lock| [lock.key(""), lock.key(":q")]).collect();
+    keys.push(counter(&locks));
+    let args: Vec<_> = ["0", "1"].map(|digit| digit.repeat(32)).to_vec();
+    let args: Vec<_> = args.iter().flat_map(|nonce| [&**nonce, CLIENTS[0], "20000", "{}", "R"]).collect();
+    locks[0].run_at(&ACQUIRE_HOLDERS_BATCH, keys, &args).await.unwrap();
+    for lock in &mut locks {
+        let left = lock.look().await.1;
+        assert!((10_000..=20_000).contains(&left), "{left} ms");
+    }
+}
+
+/// A release in a batch is left to the long way where somebody waits, or where grants may have ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_releases_leaves_what_is_waited_for_and_what_is_to_be_counted_anew() {
+    let Some(server) = server().await else { return };
+    for (number, (second, stays, later)) in [("W", "1", 0), ("R", "", 2_000_000)].into_iter().enumerate() {
+        let mut lock = Lock::new(server.client().unwrap(), format!("left{number}"));
+        let nonces = ["0", "1", "2"].map(|digit| digit.repeat(32));
+        for (nonce, ttl, mode, stays) in
+            [(&nonces[0], "20000", "R", ""), (&nonces[1], "20000", "R", ""), (&nonces[2], "1000", second, stays)]
+        {
+            let args = [nonce, CLIENTS[0], ttl, "{}", stays, "", CHANNELS, "", mode];
+            lock.run(&HOLDERS.acquire, &ALL, &args).await.unwrap();
+        }
+        lock.now += later;
+        let before = lock.look().await.0;
+        let keys = vec![lock.key(""), lock.key(":q"), lock.key(""), lock.key(":q")];
+        let replies = lines(&lock.run_at(&RELEASE_HOLDERS_BATCH, keys, &[&nonces[0], &nonces[1]]).await.unwrap());
+        assert_eq!(replies, [0, 1].map(|i| format!("{}?", nonces[i])), "{second}");
+        assert_eq!(lock.look().await.0, before, "{second}");
+    }
+}
+
+/// A script may begin on a server that refuses its first write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_releases_that_a_server_refuses_to_write_is_done_for_nobody() {
+    let Some(server) = server().await else { return };
+    let mut locks: Vec<_> = (0..2).map(|i| Lock::new(server.client().unwrap(), format!("refused{i}"))).collect();
+    let nonces = ["0", "1", "2", "3"].map(|digit| digit.repeat(32));
+    // Of the first lock something stays, of the second one nothing does.
+    for (nonce, lock) in nonces.iter().zip([0, 0, 0, 1]) {
+        let args = [nonce, CLIENTS[0], "20000", "{}", "", "", CHANNELS, "", "P1/5"];
+        locks[lock].run(&HOLDERS.acquire, &ALL, &args).await.unwrap();
+    }
+    let before = [locks[0].look().await.0, locks[1].look().await.0];
+    let released = [(&nonces[0], 0), (&nonces[1], 0), (&nonces[3], 1)];
+    let keys: Vec<_> = released.iter().flat_map(|(_, lock)| [locks[*lock].key(""), locks[*lock].key(":q")]).collect();
+    let args = released.map(|(nonce, _)| &**nonce);
+    locks[0].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let refused = lines(&locks[0].run_at(&RELEASE_HOLDERS_BATCH, keys.clone(), &args).await.unwrap());
+    locks[0].command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    assert_eq!(refused, ["", "", ""]);
+    assert_eq!([locks[0].look().await.0, locks[1].look().await.0], before);
+    let done = lines(&locks[0].run_at(&RELEASE_HOLDERS_BATCH, keys, &args).await.unwrap());
+    assert_eq!(done, released.map(|(nonce, _)| format!("{nonce}+")));
+}
+
 fn weight(mode: &str) -> u64 {
     mode.strip_prefix('P').map_or(1, |rest| rest.split('/').next().unwrap().parse().unwrap())
 }

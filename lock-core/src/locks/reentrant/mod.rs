@@ -133,7 +133,7 @@ impl ReentrantMutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         self.enter(owner, Wait::Until(Deadline::NEVER)).await?.ok_or_else(|| {
             let what = "the backend ended a wait that has no deadline";

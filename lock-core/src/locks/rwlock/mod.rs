@@ -120,7 +120,7 @@ impl RwLock {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Read), |a, wait| self.ask(a, wait)).await?;
@@ -198,7 +198,7 @@ impl RwLock {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;

@@ -103,7 +103,7 @@ impl Semaphore {
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed permits that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
@@ -133,7 +133,7 @@ impl Semaphore {
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     ///
     /// A wait that is polled no more stays in the queue, and may be handed permits that it does not take: until its claim
-    /// time is over, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
         let lease = self.core.acquire_unbounded(self.request(permits), |a, wait| self.ask(a, wait)).await?;
         Ok(self.permit(lease, permits))

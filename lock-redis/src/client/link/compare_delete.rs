@@ -1,7 +1,7 @@
 //! The compare-and-delete that newer servers have: Valkey from 9.0 (`DELIFEQ`), Redis from 8.4 (`DELEX … IFEQ`).
 //!
-//! It releases a mutex for which nobody waits at two thirds of what a script costs the server: whoever waits marks the
-//! text that the key holds, so that it is not the one that is compared. Its reply is a bare number, which could be that to another
+//! It releases a mutex for which nobody waits, and costs the server less than a script. Whoever waits marks the text that the key
+//! holds, so that it is not the one that is compared. The reply is a bare number, which could be that to another
 //! request. So the nonce is asked for behind it, and the number counts only with that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
 use super::live::Owed;
+use super::probe::is_of_any_command;
 use super::request::send_all;
 use super::{Link, Live};
 use crate::error;
@@ -66,17 +67,24 @@ impl CompareDelete {
         pipeline
     }
 
-    /// Whether this error says that the server does not take the command (any more).
+    /// Whether this error is of the command, so that a script may do it. One that the server does not take (any more) is not called
+    /// again over this connection.
     fn is_refused_by(&self, error: &RedisError) -> bool {
-        let refused = matches!(error::code(error), Some("ERR" | "NOPERM"));
-        if refused {
+        let detail = error.detail().unwrap_or_default();
+        let denied = error::code(error) == Some("NOPERM") && detail.contains("command");
+        if denied || detail.contains("unknown command") {
             self.refused.store(true, Ordering::Relaxed);
         }
-        refused
+        denied || error::code(error) == Some("ERR")
     }
 }
 
 impl Link {
+    /// Whether the present server has one.
+    pub(in crate::client) fn compares(&self) -> bool {
+        self.with_present(|live| live.compare_delete.is_some())
+    }
+
     /// Deletes a mutex's key if it holds this text, and replies as `release_short.lua` does; `None` if the server does not do that by
     /// itself: then nothing was changed.
     pub(super) async fn compare_and_delete(
@@ -111,6 +119,10 @@ fn reply(nonce: &str, whose: RedisResult<Value>, deleted: RedisResult<Value>) ->
         Ok(Value::BulkString(echo)) if echo == nonce.as_bytes() => {}
         // Somebody else's answer, as which it is found out.
         Ok(other) => return Ok(other),
+        // Both were refused, as everything is.
+        Err(error) if is_of_any_command(&error) && deleted.as_ref().is_err_and(is_of_any_command) => {
+            return Err(error);
+        }
         // It may have been deleted: an answer that cannot be told from another's is none.
         Err(error) if !error.is_io_error() => {
             let why = "the server did not say whose its answer was";
@@ -157,6 +169,8 @@ mod tests {
     fn without_the_nonce_the_outcome_is_unknown_and_with_it_a_refusal_is_definite() {
         let denied = reply(NONCE, refusal("NOPERM no echo"), Ok(Value::Int(1))).unwrap_err();
         assert_eq!(error::fate(&denied), error::RequestFate::Unknown, "{denied:?}");
+        let busy = reply(NONCE, refusal("BUSY a script"), refusal("BUSY a script")).unwrap_err();
+        assert_eq!((error::fate(&busy), error::code(&busy)), (error::RequestFate::Refused, Some("BUSY")));
         let denied = reply(NONCE, text(NONCE), refusal("NOPERM no right")).unwrap_err();
         assert_eq!((error::fate(&denied), error::code(&denied)), (error::RequestFate::Refused, Some("NOPERM")));
     }
@@ -164,11 +178,18 @@ mod tests {
     #[test]
     fn it_is_known_by_its_name_and_not_called_again_once_it_was_refused() {
         assert!(CompareDelete::named(&text("").unwrap()).is_none() && CompareDelete::named(&Value::Nil).is_none());
-        let delete = CompareDelete::named(&text("DELEX").unwrap()).unwrap();
-        for (error, refused) in [("MOVED 1 127.0.0.1:1", false), ("WRONGTYPE no", false), ("ERR unknown command", true)]
-        {
-            assert_eq!(delete.is_refused_by(&refusal(error).unwrap_err()), refused, "{error}");
-            assert_eq!(delete.refused.load(Ordering::Relaxed), refused);
+        let errors = [
+            ("MOVED 1 127.0.0.1:1", false, false),
+            ("WRONGTYPE no", false, false),
+            ("NOPERM No permissions to access a key", false, false),
+            ("ERR Key should be of string type", true, false),
+            ("ERR unknown command 'DELEX'", true, true),
+            ("NOPERM User has no permissions to run the 'delex' command", true, true),
+        ];
+        for (error, by_script, for_good) in errors {
+            let delete = CompareDelete::named(&text("DELEX").unwrap()).unwrap();
+            assert_eq!(delete.is_refused_by(&refusal(error).unwrap_err()), by_script, "{error}");
+            assert_eq!(delete.refused.load(Ordering::Relaxed), for_good, "{error}");
         }
     }
 

@@ -225,6 +225,11 @@ impl Link {
         self.hurried.notify_one();
     }
 
+    /// Looks at the present connection; false if there is none.
+    fn with_present(&self, look: impl FnOnce(&Live) -> bool) -> bool {
+        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.as_ref().is_some_and(look)
+    }
+
     /// The present connection.
     pub(in crate::client) fn present(&self) -> Option<Live> {
         self.presence.read().unwrap_or_else(PoisonError::into_inner).live.clone()

@@ -78,7 +78,7 @@ impl Link {
 }
 
 /// Whether a server refuses whatever it is asked for in this way: the word as well as something else.
-fn is_of_any_command(error: &RedisError) -> bool {
+pub(super) fn is_of_any_command(error: &RedisError) -> bool {
     let codes = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"];
     error::code(error).is_some_and(|code| codes.contains(&code))
 }

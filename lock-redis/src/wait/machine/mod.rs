@@ -7,7 +7,7 @@
 //!
 //! # When a pushed grant counts
 //! A push may be old. It is believed from the instant at which the waiter's last request that was answered "still
-//! waiting" was **sent** (the grant is younger than that answer), and for as long as it says. Past that it is no grant
+//! waiting" was **sent** (the grant is younger than that answer), and for as long as it says: a claim time. Past that it is no grant
 //! until the server has confirmed it, which one more acquisition under the same nonce asks for.
 //!
 //! Public for `tests/models`, which explores it as it ships. It is outside of semver.

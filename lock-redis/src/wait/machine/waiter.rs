@@ -63,6 +63,8 @@ impl<W: Clone> Waiter<W> {
         }
         let from = sent_at.unwrap_or(self.asked_at);
         let grant = Grant::new(Some(token), from, valid_for).with_woken_at(now);
+        // A push is for a claim time, and a part of that may be over.
+        let grant = if sent_at.is_none() { grant.with_claim() } else { grant };
         // What is already over, or was never asked for, must be confirmed first.
         let fresh = now < from.plus(valid_for / 2);
         self.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });

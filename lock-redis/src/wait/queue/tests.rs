@@ -40,7 +40,7 @@ async fn a_push_is_believed_from_the_last_question_only() {
     waiting.queued(queued(asked, 7, 0));
     waiters.granted(grant(nonce, 2), None);
     let News::Granted(grant) = waiting.news().await else { panic!("asked for, and granted since") };
-    assert_eq!((grant.sent_at, grant.valid_for), (asked, CLAIM));
+    assert_eq!((grant.sent_at, grant.valid_for, grant.claim), (asked, CLAIM, true));
 }
 
 #[tokio::test]

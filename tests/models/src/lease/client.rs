@@ -257,7 +257,7 @@ impl Client {
 
     fn grant(&self, token: u8, left: u8) -> Option<Granted> {
         let token = FencingToken::new(u64::from(token))?;
-        Some(Granted { nonce: id(self.nonce), token, claim: TICK * u32::from(left) })
+        Some(Granted { nonce: id(self.nonce), token, valid_for: TICK * u32::from(left) })
     }
 
     /// The waiter takes its news, unless it waits for an answer.

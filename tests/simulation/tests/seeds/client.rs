@@ -11,16 +11,16 @@ use tokio::time::{sleep, timeout};
 use crate::beliefs::Beliefs;
 use crate::clock::now;
 use crate::company::Company;
-use crate::hosts::SERVER;
+use crate::hosts::{SERVER, WORKERS};
 use crate::network::Simulated;
 use crate::record::Record;
 
-/// The number of times that each worker wants the lock.
+/// The number of times that the workers of each client want the lock.
 const ROUNDS: usize = 8;
 /// The TTL with which a client asks for a lock.
 pub(crate) const TTL: Duration = Duration::from_millis(1500);
-/// The longest wait without a fault: each of the others holds for its longest and then leaves it to the TTL.
-const LONG: Duration = Duration::from_secs(10);
+/// The longest wait without a fault for each of the other clients' workers: it holds for its longest and then leaves it to the TTL.
+const LONG: Duration = Duration::from_secs(5);
 
 /// The time for which a holder may believe in a lock that was taken away at the server: until its renewal is answered.
 const TOLD: Duration = Duration::from_millis(700);
@@ -33,33 +33,52 @@ pub(crate) struct Worker {
     beliefs: Beliefs,
     rng: StdRng,
     seed: u64,
+    /// The number of those that work through each client.
+    of_client: usize,
 }
 
 impl Worker {
+    /// The first worker of a client. In some seeds there are two, so that a release lets in a waiter of its own client.
     pub(crate) fn new(number: usize, seed: u64, record: &Record, beliefs: &Beliefs) -> Self {
-        let (record, beliefs) = (record.clone(), beliefs.clone());
-        Self { number, name: format!("client {number}"), record, beliefs, rng: rng(number, seed), seed }
+        let (record, beliefs, of_client) = (record.clone(), beliefs.clone(), if seed / 4 % 2 == 1 { 2 } else { 1 });
+        Self { number, name: format!("client {number}"), record, beliefs, rng: rng(number, seed), seed, of_client }
+    }
+
+    /// The second worker of the same client.
+    fn beside(&self) -> Self {
+        let (record, beliefs) = (self.record.clone(), self.beliefs.clone());
+        let (name, rng) = (format!("{}, second", self.name), rng(self.number + 100, self.seed));
+        Self { name, record, beliefs, rng, ..*self }
     }
 
     /// Everything that it does.
     pub(crate) async fn work(mut self) {
         let locks = connect().await;
         let company = Company::of(&locks, self.number, self.seed, &self.record);
+        if self.of_client == 1 {
+            self.rounds(&locks, &company).await;
+        } else {
+            let mut second = self.beside();
+            tokio::join!(self.rounds(&locks, &company), second.rounds(&locks, &company));
+        }
+        company.leaves().await;
+        close(&locks, self.number, &self.record).await;
+    }
+
+    async fn rounds(&mut self, locks: &RedisLocks, company: &Company) {
         let mutex = locks.mutex("m");
         let unrenewed = mutex.clone().with_lease(LeaseOptions::new(TTL).with_auto_renew(false));
-        for _ in 0..ROUNDS {
+        for _ in 0..ROUNDS / self.of_client {
             company.comes().await;
             if self.rng.random_ratio(1, 8) {
                 if let Some(guard) = self.acquire(&unrenewed).await {
                     self.outlive(guard).await;
                 }
             } else if let Some(guard) = self.acquire(&mutex).await {
-                self.hold(guard, &company).await;
+                self.hold(guard, company).await;
             }
             sleep(self.up_to(200)).await;
         }
-        company.leaves().await;
-        close(&locks, self.number, &self.record).await;
     }
 
     async fn acquire(&mut self, mutex: &Mutex) -> Option<MutexGuard> {
@@ -78,7 +97,7 @@ impl Worker {
             }
             _ => mutex.lock().await.map(Some),
         };
-        if now() - began > LONG {
+        if now() - began > LONG * u32::try_from(WORKERS * self.of_client - 1).unwrap_or(u32::MAX) {
             self.record.suffered(self.number, began, "waited for too long");
         }
         outcome

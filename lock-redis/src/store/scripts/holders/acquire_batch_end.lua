@@ -20,9 +20,7 @@ local function take(lock, nonce, client, ttl, info, mode, token)
   local added = redis.pcall('HSET', lock,
     nonce, ends .. ':' .. token .. ':' .. client .. ':' .. mode .. ':' .. info,
     '#next', ends, '#group', limit and 'P/' .. limit or mode, '#used', permits or '1', '#token', token)
-  if type(added) == 'table' then return false end
-  redis.pcall('PEXPIRE', lock, ttl)
-  return true
+  return type(added) ~= 'table' and type(redis.pcall('PEXPIRE', lock, ttl)) ~= 'table'
 end
 
 if first then

@@ -15,9 +15,10 @@ local function answer(lock, queue, nonce, ms)
   if not record or not next or not used or next <= ms or (queue and call('EXISTS', queue) ~= 0) then return nonce .. '?' end
   local left = used - (string.match(record, '^%d+:%d+:%x+:P(%d+)/') or 1)
   if left <= 0 then
-    empty[#empty + 1] = lock
+    empty[#empty + 1] = { lock, nonce }
   else
-    call('HDEL', lock, nonce)
+    -- A server that takes no writes refuses the first one.
+    if type(call('HDEL', lock, nonce)) == 'table' then return '' end
     call('HSET', lock, '#used', string.format('%.0f', left))
   end
   return nonce .. '+'
@@ -27,7 +28,15 @@ if ARGV[1] then
   local time = redis.call('TIME')
   local queues, ms = queues_of(KEYS, #ARGV), time[1] * 1000 + math.floor(time[2] / 1000)
   for i, nonce in ipairs(ARGV) do answers[i] = answer(KEYS[2 * i - 1], queues[i], nonce, ms) end
-  if empty[1] then redis.call('DEL', unpack(empty)) end
+  local locks = {}
+  for i, last in ipairs(empty) do locks[i] = last[1] end
+  if locks[1] and type(call('DEL', unpack(locks))) == 'table' then
+    for _, last in ipairs(empty) do
+      for i, nonce in ipairs(ARGV) do
+        if nonce == last[2] then answers[i] = '' end
+      end
+    end
+  end
 end
 answers[#answers + 1] = ''
 return table.concat(answers, '\n')

@@ -25,7 +25,7 @@ if ARGV[4] == '' then
         redis.call('PEXPIRE', KEYS[4], '7200000')
       end
       local ttl, info = string.match(waiter[1], '^(%d+)(.*)$')
-      -- As queue.lua has it: the caller learns of it by the reply.
+      -- The caller learns of it by the reply, and has it for its TTL; every other one for a claim time (queue.lua).
       if client ~= ARGV[2] and #ttl > 3 then ttl = math.min(ttl, 2000) end
       redis.call('SET', KEYS[1], first[1] .. ':' .. info .. ':' .. token .. (first[2] and '!' or ''), 'PX', ttl)
       redis.call('ZREM', KEYS[2], first[1])
