@@ -51,6 +51,12 @@ pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     code(error) == Some("WRONGTYPE")
 }
 
+/// Whether a server refuses whatever it is asked for in this way: the word as well as something else.
+pub(crate) fn is_of_any_command(error: &RedisError) -> bool {
+    let codes = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"];
+    code(error).is_some_and(|code| codes.contains(&code))
+}
+
 /// The server's code for an error. The lack of a right inside a script has none on any server, but a text of its own.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let text = error.detail().unwrap_or_default();

@@ -7,6 +7,7 @@
 //! reaching them ([`dial`], [`tls`]) is done here.
 
 pub(crate) mod call;
+mod compare_delete;
 pub(crate) mod dial;
 pub(crate) mod identity;
 pub(crate) mod key_tracking;

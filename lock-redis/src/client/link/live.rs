@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-use super::compare_delete::CompareDelete;
 use crate::address::Address;
+use crate::client::compare_delete::CompareDelete;
 use crate::client::dial::Commands;
 use crate::client::loading::Loading;
 use crate::client::pulse::Pulse;

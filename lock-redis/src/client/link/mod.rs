@@ -3,7 +3,7 @@
 
 mod batch;
 pub(crate) mod batches;
-mod compare_delete;
+mod compare;
 mod live;
 mod probe;
 pub(crate) mod request;
@@ -20,13 +20,13 @@ use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
 
+use crate::client::compare_delete::CompareDelete;
 use crate::client::dial::Dial;
 use crate::client::pace::Pace;
 use crate::client::predecessors::{Predecessor, Predecessors};
 use crate::client::pulse::Pulse;
 use crate::error;
 use batches::Batches;
-use compare_delete::CompareDelete;
 use live::LiveState;
 pub(crate) use live::{CROWDED, NO_TIME};
 pub(in crate::client) use live::{Live, SendTurn};

@@ -71,16 +71,10 @@ impl Link {
                 Err(missing())
             }
             // Perhaps that of the word.
-            Err(error) if live.asks_word.load(Ordering::Acquire) && is_of_any_command(&error) => Err(late()),
+            Err(error) if live.asks_word.load(Ordering::Acquire) && error::is_of_any_command(&error) => Err(late()),
             outcome => outcome,
         }
     }
-}
-
-/// Whether a server refuses whatever it is asked for in this way: the word as well as something else.
-pub(super) fn is_of_any_command(error: &RedisError) -> bool {
-    let codes = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"];
-    error::code(error).is_some_and(|code| codes.contains(&code))
 }
 
 /// The error of a request whose reply is missing.

@@ -6,70 +6,70 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
-use super::live::Owed;
-use super::probe::is_of_any_command;
-use super::request::send_all;
-use super::{Link, Live};
-use crate::error;
+use crate::error::{self, is_of_any_command};
 use crate::store::mutex_text::MutexText;
 
 /// Asks a server which one it has.
-const ASK: &str = include_str!("../../store/scripts/compare_delete.lua");
+const ASK: &str = include_str!("../store/scripts/compare_delete.lua");
 
 /// A server's own compare-and-delete.
 #[derive(Debug)]
-pub(in crate::client) struct CompareDelete {
-    command: Command,
+pub(super) struct CompareDelete {
+    command: DeleteCommand,
     /// It was refused since it was found.
     refused: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Command {
+enum DeleteCommand {
     Delifeq,
     Delex,
 }
 
 impl CompareDelete {
     /// The request for the one that this user may call, at keys that begin with this.
-    pub(in crate::client) fn question(prefix: &str) -> Cmd {
+    pub(super) fn question(prefix: &str) -> Cmd {
         let mut ask = Cmd::new();
         ask.arg("EVAL").arg(ASK).arg(0).arg(prefix);
         ask
     }
 
     /// The one that the server names; `None` if it has none, or does not tell.
-    pub(in crate::client) fn named(answer: &Value) -> Option<Self> {
+    pub(super) fn named(answer: &Value) -> Option<Self> {
         let Value::BulkString(name) = answer else { return None };
         let command = match &**name {
-            b"DELIFEQ" => Command::Delifeq,
-            b"DELEX" => Command::Delex,
+            b"DELIFEQ" => DeleteCommand::Delifeq,
+            b"DELEX" => DeleteCommand::Delex,
             _ => return None,
         };
         Some(Self { command, refused: AtomicBool::new(false) })
     }
 
     /// The commands that delete a key if it holds this text, and tell whose answer that is.
-    fn commands(&self, key: &str, held: &MutexText<'_>, asking: bool) -> Pipeline {
+    pub(super) fn commands(&self, key: &str, held: &MutexText<'_>, asking: bool) -> Pipeline {
         let mut pipeline = redis::pipe();
         if asking {
             pipeline.cmd("ASKING");
         }
         match self.command {
-            Command::Delifeq => pipeline.cmd("DELIFEQ").arg(key),
-            Command::Delex => pipeline.cmd("DELEX").arg(key).arg("IFEQ"),
+            DeleteCommand::Delifeq => pipeline.cmd("DELIFEQ").arg(key),
+            DeleteCommand::Delex => pipeline.cmd("DELEX").arg(key).arg("IFEQ"),
         }
         .arg(held.to_string());
         pipeline.cmd("ECHO").arg(held.nonce);
         pipeline
     }
 
+    /// Whether it was refused for good.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Whether this error is of the command, so that a script may do it. One that the server does not take (any more) is not called
     /// again over this connection.
-    fn is_refused_by(&self, error: &RedisError) -> bool {
+    pub(super) fn is_refused_by(&self, error: &RedisError) -> bool {
         let detail = error.detail().unwrap_or_default();
         let denied = error::code(error) == Some("NOPERM") && detail.contains("command");
         if denied || detail.contains("unknown command") {
@@ -79,42 +79,8 @@ impl CompareDelete {
     }
 }
 
-impl Link {
-    /// Whether the present server has one.
-    pub(in crate::client) fn compares(&self) -> bool {
-        self.with_present(|live| live.compare_delete.is_some())
-    }
-
-    /// Deletes a mutex's key if it holds this text, and replies as `release_short.lua` does; `None` if the server does not do that by
-    /// itself: then nothing was changed.
-    pub(super) async fn compare_and_delete(
-        &self,
-        live: &mut Live,
-        (key, held): (&str, &MutexText<'_>),
-        asking: bool,
-        until: BootInstant,
-    ) -> Option<RedisResult<Value>> {
-        let state = live.state.clone();
-        let delete = state.compare_delete.as_ref().filter(|delete| !delete.refused.load(Ordering::Relaxed))?;
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&state.owed));
-        let commands = delete.commands(key, held, asking);
-        let sending = send_all(&mut live.commands, &commands, 2 + usize::from(asking));
-        let outcome = self.in_time(sent_at, until, sending).await;
-        let outcome = outcome.and_then(|answers| {
-            let mut answers = answers.into_iter().rev().map(|answer| self.own(live, answer.extract_error()));
-            let (whose, deleted) = (answers.next().unwrap_or_else(|| Ok(Value::Nil)), answers.next());
-            reply(held.nonce, whose, deleted.unwrap_or_else(|| Ok(Value::Nil)))
-        });
-        self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
-        match outcome {
-            Err(error) if delete.is_refused_by(&error) => None,
-            outcome => Some(outcome),
-        }
-    }
-}
-
 /// The reply in the form of the script's, where `whose` says whether it is the one to this request.
-fn reply(nonce: &str, whose: RedisResult<Value>, deleted: RedisResult<Value>) -> RedisResult<Value> {
+pub(super) fn reply(nonce: &str, whose: RedisResult<Value>, deleted: RedisResult<Value>) -> RedisResult<Value> {
     match whose {
         Ok(Value::BulkString(echo)) if echo == nonce.as_bytes() => {}
         // Somebody else's answer, as which it is found out.
