@@ -17,6 +17,7 @@ use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
+use crate::store::mutex_text::MutexText;
 use crate::store::owner_text::OwnerText;
 use crate::store::record;
 use crate::store::scripts;
@@ -134,7 +135,7 @@ impl Acquisitions {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(&keys.tokens(), "");
-        call.push_parts(&[nonce, ":", &self.identity.client, ":", &self.owner.of(&attempt.owner)?, ":"]);
+        call.push_parts(&MutexText::beginning(nonce, &self.identity.client, &self.owner.of(&attempt.owner)?));
         call.push_number(whole_milliseconds(attempt.ttl));
         let short = ShortRequest { way: ShortWay::Acquire, call, until };
         let (reply, _) = self.links.run_short_for(attempt, short, &scripts::ACQUIRE_SHORT, None, caller).await?;

@@ -51,7 +51,7 @@ pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
     code(error) == Some("WRONGTYPE")
 }
 
-/// Whether a server refuses whatever it is asked for in this way: the word as well as something else.
+/// Whether a server that refuses one command with this error refuses the others too.
 pub(crate) fn is_of_any_command(error: &RedisError) -> bool {
     let codes = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"];
     code(error).is_some_and(|code| codes.contains(&code))

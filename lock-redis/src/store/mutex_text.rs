@@ -13,9 +13,16 @@ pub(crate) struct MutexText<'a> {
     pub(crate) token: FencingToken,
 }
 
+impl<'a> MutexText<'a> {
+    /// The parts before the token, which the server gives.
+    pub(crate) const fn beginning(nonce: &'a str, client: &'a str, owner: &'a str) -> [&'a str; 6] {
+        [nonce, ":", client, ":", owner, ":"]
+    }
+}
+
 impl fmt::Display for MutexText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { nonce, client, owner, token } = self;
-        write!(f, "{nonce}:{client}:{owner}:{token}")
+        Self::beginning(self.nonce, self.client, self.owner).iter().try_for_each(|part| f.write_str(part))?;
+        self.token.fmt(f)
     }
 }

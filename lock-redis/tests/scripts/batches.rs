@@ -334,7 +334,7 @@ async fn requests_for_one_lock_in_one_batch_see_each_other() {
     }
 }
 
-/// What is granted in a batch ends by itself, as what is granted alone.
+/// A grant of a batch ends by itself, as one that was asked for alone does.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_taken_in_a_batch_ends_with_its_lease() {
     let Some(server) = server().await else { return };
