@@ -182,7 +182,11 @@ async fn a_compare_and_delete_that_the_user_may_not_call_is_not_called() {
     assert_eq!(denials(&server).await, "[]");
     let Some(name) = server.own_delete().await else { return };
     let (granted, denied) = (format!("+{name}"), format!("-{name}"));
-    user(&server, "locks", &[&granted, "+echo"]).await;
+    // Without the echo it is of no use.
+    user(&server, "locks", &[&granted]).await;
+    pair(&connect().await).await;
+    assert_eq!((calls(&server, name).await, &*denials(&server).await), (0, "[]"));
+    user(&server, "locks", &["+echo"]).await;
     let with = connect().await;
     pair(&with).await;
     assert_eq!(calls(&server, name).await, 1);
