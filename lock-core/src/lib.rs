@@ -58,7 +58,6 @@ pub mod driver;
 mod erased;
 mod error;
 pub mod fence;
-mod id_map;
 mod lease;
 mod locks;
 mod loss;

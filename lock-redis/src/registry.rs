@@ -1,8 +1,7 @@
 //! The attempts of this client that wait, and those that gave up: what it may have at the server, by attempt.
 
-use std::collections::HashMap;
-
 use lock_core::GrantId;
+use lock_core::driver::IdMap;
 
 /// The number of remembered attempts that gave up.
 const MOST_ABANDONED: usize = 10_000;
@@ -12,17 +11,17 @@ const MOST_ABANDONED: usize = 10_000;
 /// `W` is a waiter, which is told of its grant; `L` is a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Registry<W, L> {
-    waiting: HashMap<GrantId, W>,
+    waiting: IdMap<GrantId, W>,
     /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is released at once. Kept until their
     /// cancellation is confirmed or given up.
-    abandoned: HashMap<GrantId, L>,
+    abandoned: IdMap<GrantId, L>,
     /// Grants to such attempts.
     unwanted: Vec<(GrantId, L)>,
 }
 
 impl<W, L> Default for Registry<W, L> {
     fn default() -> Self {
-        Self { waiting: HashMap::new(), abandoned: HashMap::new(), unwanted: Vec::new() }
+        Self { waiting: IdMap::default(), abandoned: IdMap::default(), unwanted: Vec::new() }
     }
 }
 

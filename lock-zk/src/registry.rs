@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::clock::BootInstant;
-use lock_core::driver::{NoticeSource, Notices};
+use lock_core::driver::{IdMap, NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
 use tokio::sync::watch;
 
@@ -132,7 +132,7 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Entries {
-    registrations: HashMap<GrantId, Arc<Registration>>,
+    registrations: IdMap<GrantId, Arc<Registration>>,
     /// By a node's path; dropped when the node is gone, which wakes whoever waits for it here.
     local_nodes: HashMap<String, LocalNode>,
     /// The node of this process that was noted last of each queue, until it is gone, by the queue's directory.

@@ -35,6 +35,7 @@ pub(crate) mod bound;
 mod busy;
 mod doubts;
 mod guarantees;
+mod id_map;
 mod inspection;
 mod notices;
 mod record;
@@ -50,6 +51,7 @@ pub use backend::{Backend, MutexBackend, Operator, ReentrantBackend, RwLockBacke
 pub use busy::BusyLocks;
 pub use doubts::{DoubtSource, Doubts};
 pub use guarantees::{Guarantee, Guarantees, Support};
+pub use id_map::IdMap;
 pub use inspection::{Holder, Inspection, Waiter};
 pub use notices::{NoticeSource, Notices};
 pub use record::{Record, RecordBackend, RecordWrite};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use crate::clock::BootInstant;
-use crate::id_map::IdMap;
+use crate::driver::IdMap;
 
 /// Leases, each with an id and the instant at which it is due.
 #[derive(Debug)]

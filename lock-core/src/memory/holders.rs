@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::BootInstant;
+use crate::driver::IdMap;
 use crate::driver::Kind;
-use crate::id_map::IdMap;
 use crate::owner::{GrantId, Owner};
 use crate::token::FencingToken;
 

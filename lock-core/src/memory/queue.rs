@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::BootInstant;
+use crate::driver::IdMap;
 use crate::driver::{Grant, Kind};
-use crate::id_map::IdMap;
 use crate::owner::{GrantId, Owner};
 
 /// A request in the queue.

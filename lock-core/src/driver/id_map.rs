@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by ids. Their bits are random, and are mixed a little only, for ids of tests.
-pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+/// A map by [`GrantId`](crate::GrantId)s, whose bits are random already: its hasher hardly mixes them. Not for ids that others choose.
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// An odd number whose bits are as good as random.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A hash of the first eight bytes that are written: an id writes eight.
+/// A hash of the first eight bytes that are written: an id writes eight. They are mixed a little, for ids of tests.
 #[derive(Debug, Default)]
-pub(crate) struct IdHasher(u64);
+pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
