@@ -98,7 +98,7 @@ impl Acquirer {
     }
 
     /// Claims these keys, asks what else is to be asked, and reads the epoch. What was won is in the attempt's entry,
-    /// whatever the verdict is. Once sent it is carried through, even if this future is dropped.
+    /// whatever the verdict is. Once sent it is carried through, even if this future is dropped. All of it has one operation timeout.
     ///
     /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too.
     pub(crate) async fn claim(
@@ -108,12 +108,13 @@ impl Acquirer {
         keys: Vec<Key>,
         also: Vec<Command>,
     ) -> Result<ClaimRound, Error> {
-        let (acquirer, entry, ttl) = (self.clone(), entry.clone(), entry.lasts(attempt.ttl));
+        let (acquirer, entry, ttl, until) =
+            (self.clone(), entry.clone(), entry.lasts(attempt.ttl), self.link.deadline());
         let work = self.link.detach_on_drop(async move {
-            let _turn = entry.turn().await;
-            acquirer.claim_now(&entry, &keys, also, ttl).await
+            let _turn = entry.turn_by(until).await.map_err(|failure| acquirer.error(failure))?;
+            acquirer.claim_now(&entry, &keys, also, ttl, until).await
         });
-        self.link.within(attempt, Phase::Acquire, work).await
+        work.await
     }
 
     async fn claim_now(
@@ -122,19 +123,20 @@ impl Acquirer {
         keys: &[Key],
         also: Vec<Command>,
         ttl: Duration,
+        until: BootInstant,
     ) -> Result<ClaimRound, Error> {
         let (sent_at, seconds) = (SystemClock.now(), values::seconds(ttl));
         entry.kept(sent_at, ttl);
-        let until = self.link.gone_by(sent_at, ttl);
+        let gone_by = self.link.gone_by(sent_at, ttl);
         let claim = |key: &Key| {
-            entry.claiming(key, until);
+            entry.claiming(key, gone_by);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
         };
-        let (answers, judged) = self.gate.run_together(keys.iter().map(claim).chain(also), sent_at).await;
+        let (answers, judged) = self.gate.run_together(keys.iter().map(claim).chain(also), sent_at, until).await;
         let mut answers = answers.into_iter();
         let mut failed = None;
         for (key, answer) in keys.iter().zip(answers.by_ref()) {
-            let told = self.told(entry, key, answer, seconds).await;
+            let told = self.told(entry, key, answer, seconds, until).await;
             failed = failed.or(told.err());
         }
         let also: Vec<_> = answers.collect();
@@ -149,11 +151,18 @@ impl Acquirer {
             // Nothing depends on what could not be read.
             return Ok(ClaimRound { sent_at, verdict: GateVerdict::Counts(None), also: Vec::new() });
         }
-        Err(Box::pin(self.without_trace(entry, &won, until, self.error(failure))).await)
+        Err(Box::pin(self.without_trace(entry, &won, gone_by, until, self.error(failure))).await)
     }
 
     /// Takes the answer to a claim.
-    async fn told(&self, entry: &Entry, key: &Key, answer: CommandAnswer, seconds: u32) -> Result<(), Failure> {
+    async fn told(
+        &self,
+        entry: &Entry,
+        key: &Key,
+        answer: CommandAnswer,
+        seconds: u32,
+        until: BootInstant,
+    ) -> Result<(), Failure> {
         match answer {
             CommandAnswer::Done(seen) => {
                 entry.won(key, seen);
@@ -170,16 +179,21 @@ impl Acquirer {
                 // Whatever was known of it before: there is an item, and whose it is has to be seen.
                 let before: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key == *key).collect();
                 entry.doubt(&before, self.link.gone_by(SystemClock.now(), Duration::from_secs(seconds.into())));
-                if entry.unsure().contains(key) { Box::pin(self.recognise(entry, key, seconds)).await } else { Ok(()) }
+                if !entry.unsure().contains(key) {
+                    return Ok(());
+                }
+                Box::pin(self.recognise(entry, key, seconds, until)).await
             }
         }
     }
 
     /// Takes what was not answered before for won, if it is there. A renewal gives it its full time.
-    async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32) -> Result<(), Failure> {
-        let found = self.link.run_one(Command::Read { key: key.clone() }).await.item()?;
+    async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32, until: BootInstant) -> Result<(), Failure> {
+        let mut connection = self.link.for_steps(until).await?;
+        let found = connection.run_one(Command::Read { key: key.clone() }).await.item()?;
         let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
-        let mut answers = self.link.run(refresh::renewal(key, entry.own(item.seen), seconds).into()).await.into_iter();
+        let renewal = refresh::renewal(key, entry.own(item.seen), seconds);
+        let mut answers = connection.run(renewal.into()).await.into_iter();
         match (answers.next(), answers.next()) {
             (Some(CommandAnswer::Done(seen)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, seen),
             (Some(CommandAnswer::Failed(failure)), _) => return Err(failure),
@@ -190,12 +204,19 @@ impl Acquirer {
 
     /// Releases the keys that a claim has won although something failed, so that the failure is definite; or says that it is not.
     /// Earlier keys of the attempt stay: a writer whose downgrade fails goes on writing.
-    async fn without_trace(&self, entry: &Entry, won: &[Piece], until: BootInstant, error: Error) -> Error {
+    async fn without_trace(
+        &self,
+        entry: &Entry,
+        won: &[Piece],
+        gone_by: BootInstant,
+        until: BootInstant,
+        error: Error,
+    ) -> Error {
         let is_certain = entry.unsure().is_empty();
-        if self.pieces.release_some(entry, won.to_vec(), Phase::Acquire).await.is_err() {
-            return self.in_doubt(entry, won, until, error);
+        if self.pieces.release_some(entry, won.to_vec(), Phase::Acquire, until).await.is_err() {
+            return self.in_doubt(entry, won, gone_by, error);
         }
-        if is_certain { error } else { self.in_doubt(entry, &[], until, error) }
+        if is_certain { error } else { self.in_doubt(entry, &[], gone_by, error) }
     }
 
     /// The error of a try that may have left these pieces behind. They are looked for as what was claimed without an answer
@@ -234,9 +255,9 @@ impl Acquirer {
     async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let released = self.link.within(attempt, Phase::Acquire, self.pieces.release_all(entry, Phase::Acquire)).await;
-        let until = self.link.gone_by(sent_at, attempt.ttl);
-        released.map(drop).map_err(|error| self.in_doubt(entry, &won, until, error))
+        let released = self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await;
+        let gone_by = self.link.gone_by(sent_at, attempt.ttl);
+        released.map(drop).map_err(|error| self.in_doubt(entry, &won, gone_by, error))
     }
 
     /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no

@@ -100,6 +100,11 @@ impl Failure {
         Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }
     }
 
+    /// A request that has to wait for an earlier one, whose answer has not come in time.
+    pub(crate) fn unanswered() -> Self {
+        Self { kind: ErrorKind::Indeterminate, is_unknown: true, what: NO_ANSWER.into(), source: None }
+    }
+
     /// An answer that makes no sense.
     pub(crate) fn senseless() -> Self {
         Self::of_io(io::ErrorKind::InvalidData.into(), true)

@@ -122,7 +122,7 @@ impl Inspector {
     /// Leaves the reason first, then releases every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
         let keys = self.keys_of(lock, kind).await?;
-        let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key))).await;
+        let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key)), self.link.deadline()).await;
         let mut releases = Vec::new();
         for ((_, key), found) in keys.iter().zip(found) {
             let own = found?.map(|seen| OwnItem { value: nonce.number(), seen });

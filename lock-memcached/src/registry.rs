@@ -1,16 +1,16 @@
 //! Registry of what this client has at the server, as far as it knows.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Attempt;
+use lock_core::driver::{Attempt, IdMap, wait};
 use lock_core::{Error, GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::client::cas::{CasNumber, OwnItem};
+use crate::error::Failure;
 use crate::store::keys::{Key, Keys};
 use crate::store::values::{LongestLease, Nonce};
 
@@ -19,7 +19,7 @@ use crate::store::values::{LongestLease, Nonce};
 pub(crate) struct Registry {
     keys: Arc<Keys>,
     longest: LongestLease,
-    entries: Mutex<HashMap<GrantId, Arc<Entry>>>,
+    entries: Mutex<IdMap<GrantId, Arc<Entry>>>,
 }
 
 /// One attempt, and what it has.
@@ -38,7 +38,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 struct State {
     pieces: Vec<Piece>,
-    unsure: BTreeMap<Key, Unanswered>,
+    /// Keys whose claims were not answered: as few as the pieces of one lock.
+    unsure: Vec<(Key, Unanswered)>,
     kept_until: BootInstant,
     /// The latest end that was asked for, answered or not.
     asked_until: BootInstant,
@@ -66,7 +67,7 @@ struct AskedRelease {
 
 /// The claims of one key that were not answered: the last one, and all earlier ones together. What waits in an outage claims again
 /// and again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Unanswered {
     /// The end of the last one's time: from then on it cannot be carried out any more.
     last: Option<BootInstant>,
@@ -106,8 +107,18 @@ impl Registry {
         self.all().remove(&id);
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<GrantId, Arc<Entry>>> {
+    fn all(&self) -> MutexGuard<'_, IdMap<GrantId, Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Notes a claim of a key, in a request that ends by this instant.
+    fn claimed(&mut self, key: &Key, until: BootInstant) {
+        match self.unsure.iter_mut().find(|(unsure, _)| unsure == key) {
+            Some((_, claims)) => claims.claimed(until),
+            None => self.unsure.push((key.clone(), Unanswered { last: Some(until), earlier: None })),
+        }
     }
 }
 
@@ -144,7 +155,7 @@ impl Entry {
     fn new(grant: GrantId, owner: Owner, lock: Key) -> Self {
         let state = State {
             pieces: Vec::new(),
-            unsure: BTreeMap::new(),
+            unsure: Vec::new(),
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
             releases: Vec::new(),
@@ -157,6 +168,11 @@ impl Entry {
     /// The right to change what the attempt has.
     pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
         self.turn.clone().lock_owned().await
+    }
+
+    /// The right to change what the attempt has, by this instant. Whoever has it longer waits for an answer.
+    pub(crate) async fn turn_by(&self, until: BootInstant) -> Result<OwnedMutexGuard<()>, Failure> {
+        wait::before(&SystemClock, |_| until, self.turn()).await.ok_or_else(Failure::unanswered)
     }
 
     /// The attempt's item with this number.
@@ -181,19 +197,19 @@ impl Entry {
     pub(crate) fn claiming(&self, key: &Key, until: BootInstant) {
         let mut state = self.state();
         state.is_ending = false;
-        state.unsure.entry(key.clone()).or_default().claimed(until);
+        state.claimed(key, until);
     }
 
     /// The last claim of a key was answered: it is not this attempt's.
     pub(crate) fn refused(&self, key: &Key) {
-        if let Some(claims) = self.state().unsure.get_mut(key) {
+        if let Some((_, claims)) = self.state().unsure.iter_mut().find(|(unsure, _)| unsure == key) {
             claims.answered();
         }
     }
 
     /// No claim of a key can be carried out any more.
     pub(crate) fn settled(&self, key: &Key) {
-        self.state().unsure.remove(key);
+        self.state().unsure.retain(|(unsure, _)| unsure != key);
     }
 
     /// The last claim of a key was answered: it is.
@@ -233,7 +249,7 @@ impl Entry {
         let is_doubtful = |key: &Key| pieces.iter().any(|doubtful| doubtful.key == *key);
         state.pieces.retain(|piece| !is_doubtful(&piece.key));
         state.releases.retain(|asked| !is_doubtful(&asked.key));
-        pieces.iter().for_each(|piece| state.unsure.entry(piece.key.clone()).or_default().claimed(until));
+        pieces.iter().for_each(|piece| state.claimed(&piece.key, until));
     }
 
     /// The release of these pieces is about to be asked for.
@@ -273,8 +289,8 @@ impl Entry {
     /// Keys whose claims were not answered and may be carried out yet.
     pub(crate) fn unsure(&self) -> Vec<Key> {
         let (mut state, now) = (self.state(), SystemClock.now());
-        state.unsure.retain(|_, claims| claims.may_come(now));
-        state.unsure.keys().cloned().collect()
+        state.unsure.retain_mut(|(_, claims)| claims.may_come(now));
+        state.unsure.iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// The server keeps the grant for this long from `sent_at`; what it was told before still holds.

@@ -1,10 +1,9 @@
 //! Releases and cancellations: what an attempt has is released, and others are woken. A lock for which others of this client
 //! wait stays within the process: one command turns its item into that of the first one in the queue.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use lock_core::clock::{Clock, SystemClock};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Cancelled, Grant, Kind, Released};
 use lock_core::{Error, Phase};
 
@@ -34,25 +33,19 @@ pub(crate) struct Releaser {
 impl Releaser {
     pub(crate) async fn release(self: &Arc<Self>, attempt: &Attempt) -> Result<Released, Error> {
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
+        // One operation timeout for all steps.
         let until = self.link.deadline();
-        // Pinned here: handed on by value, it would be part of this future twice. What is rare is boxed.
-        let steps = pin!(async {
-            let handed = match queue_of_next(&entry.lock, attempt.kind).filter(|queue| self.queues.has(queue)) {
-                Some(queue) => Box::pin(self.hand_over(&queue, attempt, &entry)).await,
-                None => HandedOver::No,
-            };
-            if handed.ends_release() {
-                return Ok((handed, Removed::default()));
-            }
-            Ok((handed, self.release_all(attempt, &entry, Phase::Release).await?))
-        });
-        // One operation timeout for both.
-        let (handed, removed) = self.link.within(attempt, Phase::Release, steps).await?;
+        let handed = match queue_of_next(&entry.lock, attempt.kind).filter(|queue| self.queues.has(queue)) {
+            // Not a part of every release's future.
+            Some(queue) => Box::pin(self.hand_over(&queue, attempt, &entry, until)).await,
+            None => HandedOver::No,
+        };
         if handed.ends_release() {
             self.records.forget_soon(&entry);
             self.registry.close(attempt.id);
             return Ok(Released::Done);
         }
+        let removed = self.pieces.release_all(&entry, Phase::Release, until).await?;
         self.records.forget_soon(&entry);
         self.registry.close(attempt.id);
         self.wake(&entry.lock, attempt.kind);
@@ -65,7 +58,13 @@ impl Releaser {
     /// Hands a lock of one piece to the first one in its queue.
     ///
     /// Carried through although this future is dropped: the lock may be the other one's by then.
-    async fn hand_over(self: &Arc<Self>, queue: &Key, attempt: &Attempt, entry: &Arc<Entry>) -> HandedOver {
+    async fn hand_over(
+        self: &Arc<Self>,
+        queue: &Key,
+        attempt: &Attempt,
+        entry: &Arc<Entry>,
+        until: BootInstant,
+    ) -> HandedOver {
         let [piece] = &*entry.pieces() else { return HandedOver::No };
         // A writer that became a reader has a key that nobody waits for in this queue.
         if piece.key != *queue {
@@ -73,21 +72,21 @@ impl Releaser {
         }
         let Some(offer) = self.queues.offer(queue) else { return HandedOver::No };
         let (releaser, entry, piece) = (self.clone(), entry.clone(), piece.clone());
-        let work = self.link.detach_on_drop(async move { releaser.hand_to(offer, &entry, piece).await });
+        let work = self.link.detach_on_drop(async move { releaser.hand_to(offer, &entry, piece, until).await });
         self.link.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
     }
 
     /// Turns the item into the other one's.
-    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, seen }: Piece) -> HandedOver {
+    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, seen }: Piece, until: BootInstant) -> HandedOver {
         let sent_at = SystemClock.now();
-        let until = self.link.gone_by(sent_at, offer.ttl);
-        offer.entry.claiming(&key, until);
+        let gone_by = self.link.gone_by(sent_at, offer.ttl);
+        offer.entry.claiming(&key, gone_by);
         offer.entry.kept(sent_at, offer.ttl);
         let seconds = values::seconds(offer.ttl);
         let (own, to) = (entry.own(seen), offer.entry.nonce);
         let change = Command::HandOver { key: key.clone(), own, to, seconds };
         let commands = [change, Command::Look { key: key.clone() }].into_iter();
-        let (answers, judged) = self.gate.run_together(commands, sent_at).await;
+        let (answers, judged) = self.gate.run_together(commands, sent_at, until).await;
         let mut answers = answers.into_iter();
         let (changed, look) = (answers.next(), answers.next());
         let lasts = look.is_some_and(|look| matches!(lasts(&look, seconds), Ok(true)));
@@ -111,9 +110,9 @@ impl Releaser {
             HandedOver::Void => {
                 // Not to be told: it looks for itself, once this one is gone. Whatever becomes of this future and of the request, it
                 // does not count on the item by what it had.
-                offer.entry.doubt(&offer.entry.pieces(), until);
+                offer.entry.doubt(&offer.entry.pieces(), gone_by);
                 // What is left of it is found as a claim that was not answered.
-                let _ = self.pieces.release_unanswered(&offer.entry, Phase::Release).await;
+                let _ = self.pieces.release_unanswered(&offer.entry, Phase::Release, self.link.deadline()).await;
             }
             HandedOver::No => offer.entry.refused(&key),
             HandedOver::Perhaps => {}
@@ -126,8 +125,9 @@ impl Releaser {
         let undone = async {
             // A request that is under way is carried through first.
             let _turn = entry.turn().await;
-            self.pieces.release_all(&entry, Phase::Cancel).await?;
-            self.pieces.release_unanswered(&entry, Phase::Cancel).await
+            let until = self.link.deadline();
+            self.pieces.release_all(&entry, Phase::Cancel, until).await?;
+            self.pieces.release_unanswered(&entry, Phase::Cancel, until).await
         };
         self.link.within(attempt, Phase::Cancel, undone).await?;
         self.records.forget_soon(&entry);
@@ -143,12 +143,8 @@ impl Releaser {
         pieces: Vec<Piece>,
         phase: Phase,
     ) -> Result<Removed, Error> {
-        self.link.within(attempt, phase, self.pieces.release_some(entry, pieces, phase)).await
-    }
-
-    /// Releases everything that an attempt is known to have. Nobody is woken.
-    pub(crate) async fn release_all(&self, attempt: &Attempt, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
-        self.link.within(attempt, phase, self.pieces.release_all(entry, phase)).await
+        let released = self.pieces.release_some(entry, pieces, phase, self.link.deadline());
+        self.link.within(attempt, phase, released).await
     }
 
     /// Has the waiters of a lock that may be free now look at once.

@@ -81,7 +81,7 @@ async fn cut<T>(
 ///
 /// # Cancel safety
 /// Dropping it drops the request.
-pub(crate) async fn before<T>(
+pub async fn before<T>(
     clock: &dyn Clock,
     end: impl Fn(BootInstant) -> BootInstant,
     request: impl Future<Output = T>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::clock::{Clock, Deadline};
-use crate::driver::bound::before;
+pub use crate::driver::bound::before;
 use crate::driver::{Attempt, Grant};
 use crate::error::{Error, ErrorKind, Phase};
 

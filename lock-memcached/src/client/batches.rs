@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::wait;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, oneshot};
 
@@ -85,10 +86,9 @@ impl Batches {
         Arc::new(Self { link: link.clone(), runtimes: Mutex::default() })
     }
 
-    /// Sends commands over one connection and answers each, in order, as [`Link::run`] does, together with what others on this runtime ask
-    /// for at the same moment.
-    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
-        let until = self.link.deadline();
+    /// Sends commands over one connection and answers each, in order, as [`Link::run_by`] does, together with what others on this runtime
+    /// ask for at the same moment.
+    pub(crate) async fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
         // Counted until the end of this, whichever way it goes.
         let caller = self.caller();
         let commands = match &caller {
@@ -148,11 +148,7 @@ impl Caller {
     ) -> Result<Vec<CommandAnswer>, Vec<Command>> {
         let (many, changes) = (commands.len(), Changes::of(&commands));
         let (stay, told) = self.join(link, commands, until);
-        let news = tokio::select! {
-            biased;
-            told = told => told.ok(),
-            () = SystemClock.sleep_until(until) => None,
-        };
+        let news = wait::before(&SystemClock, |_| until, told).await.and_then(Result::ok);
         let failed = match (news, stay.leave()) {
             (Some(Told::Answers(answers)), _) => return Ok(answers),
             (Some(Told::GoOn(commands)), _) => return Err(commands),
@@ -398,7 +394,9 @@ impl SentRequest {
         if self.left == 0
             && let Some(told) = self.told.take()
         {
-            let answers = self.answers.drain(..).flatten().collect();
+            let answers = std::mem::take(&mut self.answers).into_iter();
+            let answers =
+                answers.map(|answer| answer.unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))).collect();
             // Whoever has gone away is not told.
             let _ = told.send(Told::Answers(answers));
         }
@@ -409,7 +407,9 @@ impl SentRequest {
 async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: BootInstant) -> Duration {
     let Some(until) = members.iter().map(|member| member.until).max() else { return Duration::ZERO };
     // Of each command whose it is, and by when it has to be sent.
-    let (mut commands, mut owners, mut requests) = (Vec::with_capacity(members.len() * 2), Vec::new(), Vec::new());
+    let many = members.iter().map(|member| member.commands.len()).sum();
+    let (mut commands, mut owners) = (Vec::with_capacity(many), Vec::with_capacity(many));
+    let mut requests = Vec::with_capacity(members.len());
     for (owner, member) in members.into_iter().enumerate() {
         let many = member.commands.len();
         requests.push(SentRequest {

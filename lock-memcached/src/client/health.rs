@@ -42,9 +42,9 @@ impl ServerHealth {
         self.epoch.load(Ordering::Relaxed) == epoch
     }
 
-    /// Refuses a server that cannot carry locks, unless that was done in this epoch.
-    pub(crate) async fn check_in(&self, epoch: u64) -> Result<(), Failure> {
-        let connection = self.link.for_steps(self.link.deadline()).await?;
+    /// Refuses a server that cannot carry locks, unless that was done in this epoch; all is over by `until`.
+    pub(crate) async fn check_in(&self, epoch: u64, until: BootInstant) -> Result<(), Failure> {
+        let connection = self.link.for_steps(until).await?;
         // Nobody waits for another one to ask, who may never be driven again: as many ask as there are connections, at most.
         if self.is_known_in(epoch) {
             return Ok(());

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,6 +71,9 @@ pub(crate) struct InUse<'a> {
     right: Right<'a>,
 }
 
+/// Commands on their way, and their answers.
+pub(crate) type Request<'a> = Pin<Box<dyn Future<Output = Vec<CommandAnswer>> + Send + 'a>>;
+
 impl Link {
     /// No traffic yet: connections are opened when they are needed.
     pub(crate) fn new(address: Address, connections: usize, op_timeout: Duration) -> Self {
@@ -110,15 +113,17 @@ impl Link {
         self.run_by(commands, self.deadline()).await
     }
 
-    /// [`run`](Link::run), by this instant.
-    pub(super) async fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
-        if commands.is_empty() {
-            return Vec::new();
-        }
-        match self.connection(until).await {
-            Ok(mut connection) => connection.run(commands).await,
-            Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
-        }
+    /// [`run`](Link::run), by this instant. The future is boxed here: it would be part of every caller's, and twice of many.
+    pub(crate) fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Request<'_> {
+        Box::pin(async move {
+            if commands.is_empty() {
+                return Vec::new();
+            }
+            match self.connection(until).await {
+                Ok(mut connection) => connection.run(commands).await,
+                Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
+            }
+        })
     }
 
     /// Sends one command.
@@ -168,13 +173,14 @@ impl Link {
         sent_at.plus(self.op_timeout).plus(Duration::from_secs(values::seconds(ttl).into()))
     }
 
-    /// The CAS number that each of these items has now; none for one that is not this grant's (any more).
+    /// The CAS number that each of these items has now, asked for by this instant; none for one that is not this grant's (any more).
     pub(crate) async fn find_own(
         &self,
         items: impl Iterator<Item = (Nonce, &Key)> + Clone,
+        until: BootInstant,
     ) -> Vec<Result<Option<CasNumber>, Failure>> {
         let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
-        let answers = self.run(reads.collect()).await;
+        let answers = self.run_by(reads.collect(), until).await;
         let own = items.zip(answers).map(|((nonce, _), answer)| {
             let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
             Ok(found.map(|item| item.seen))
@@ -209,7 +215,8 @@ impl Link {
         let (idle, moves) = self.pool().take(SystemClock.now(), used.runtime);
         let (pipe, moves) = match idle {
             Some(pipe) => (pipe, moves),
-            None => self.open(until).await?,
+            // Seldom.
+            None => Box::pin(self.open(until)).await?,
         };
         (used.pipe, used.moves) = (Some(pipe), moves);
         Ok(used)
@@ -300,12 +307,16 @@ impl<'a> InUse<'a> {
 
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
-        let mut answers: Vec<_> = commands.iter().map(|_| CommandAnswer::Failed(Failure::senseless())).collect();
+        let mut answers: Vec<_> = commands.iter().map(|_| None).collect();
         if let Some(pipe) = &mut self.pipe {
             let until = self.until;
-            pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = answer).await;
+            pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = Some(answer)).await;
         }
+        // Each is told.
         answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless())))
+            .collect()
     }
 
     /// [`run`](InUse::run), for callers each of which is told its answers as soon as they are read. `sent_by` says of each command by when

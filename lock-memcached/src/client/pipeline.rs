@@ -7,7 +7,7 @@
 //! Replies come in the order of their commands. Where one is overdue, a word is asked for behind it: if that comes in its place, the
 //! reply never will, and nobody waits for it until the operation timeout.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::wait;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -30,6 +31,12 @@ use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
 const LONGEST_LINE: u64 = 4096;
+
+/// The room that almost every line of a reply fits into.
+const USUAL_LINE: usize = 128;
+
+/// The most bytes of a value that room is made for at once.
+const MOST_AT_ONCE: usize = 64 * 1024;
 
 /// The most lines that `stats` answers with; there are some hundred.
 const MOST_STATS: usize = 4096;
@@ -136,37 +143,48 @@ impl Connection {
         until: BootInstant,
         mut tell: impl FnMut(usize, CommandAnswer),
     ) {
-        let elsewhere = |command: &Command| command.own().is_some_and(|(_, own)| !self.knows(own.seen));
-        let asked: Vec<_> = commands.iter().map(elsewhere).collect();
-        let commands = commands.into_iter().enumerate();
-        if !asked.contains(&true) {
-            return self.send(commands.collect(), &sent_by, until, &mut tell).await;
+        let are_known = commands.iter().all(|command| self.knows(command));
+        let mut commands: Vec<_> = commands.into_iter().enumerate().collect();
+        if !are_known {
+            // Seldom, and so not a part of every request's future.
+            commands = Box::pin(self.verified(commands, &sent_by, until, &mut tell)).await;
         }
-        let commands: Vec<_> = commands.collect();
-        let own = |(at, command): &Placed| command.own().filter(|_| asked[*at]).map(|(key, _)| (*at, key.clone()));
-        let reads = commands.iter().filter_map(own).map(|(at, key)| (at, Command::Read { key })).collect();
+        self.send(commands, &sent_by, until, &mut tell).await;
+    }
+
+    /// Whether a command names no number, or one that means the same here.
+    fn knows(&self, command: &Command) -> bool {
+        command.own().is_none_or(|(_, own)| own.seen.counts_over(self.number, self.answered))
+    }
+
+    /// Reads each item whose number was learned elsewhere. Returns the commands that are to be sent, and tells the others their answers.
+    async fn verified(
+        &mut self,
+        commands: Vec<Placed>,
+        sent_by: &impl Fn(usize) -> BootInstant,
+        until: BootInstant,
+        tell: &mut impl FnMut(usize, CommandAnswer),
+    ) -> Vec<Placed> {
+        let unknown = commands.iter().filter(|(_, command)| !self.knows(command));
+        let reads: Vec<_> = unknown.map(|(at, command)| (*at, Command::Read { key: command.key().clone() })).collect();
+        let asked: HashSet<_> = reads.iter().map(|(at, _)| *at).collect();
         let mut found = HashMap::new();
-        self.send(reads, &sent_by, until, &mut |at, answer| drop(found.insert(at, answer))).await;
+        self.send(reads, sent_by, until, &mut |at, answer| drop(found.insert(at, answer))).await;
         let mut to_send = Vec::with_capacity(commands.len());
         for (at, command) in commands {
-            let verified = if asked[at] { verified(command, found.remove(&at)) } else { Ok(command) };
+            let verified = if asked.contains(&at) { verified(command, found.remove(&at)) } else { Ok(command) };
             match verified {
                 Ok(command) => to_send.push((at, command)),
                 Err(answer) => tell(at, answer),
             }
         }
-        self.send(to_send, &sent_by, until, &mut tell).await;
-    }
-
-    /// Whether a number means the same here.
-    fn knows(&self, seen: CasNumber) -> bool {
-        seen.counts_over(self.number, self.answered)
+        to_send
     }
 
     /// Sends commands as they are.
     async fn send(
         &mut self,
-        commands: Vec<Placed>,
+        mut commands: Vec<Placed>,
         sent_by: &impl Fn(usize) -> BootInstant,
         until: BootInstant,
         tell: &mut impl FnMut(usize, CommandAnswer),
@@ -178,8 +196,7 @@ impl Connection {
         }
         // What is sent may be carried out, whether anybody has the time to be told so or not.
         let now = SystemClock.now();
-        let (commands, late): (Vec<_>, Vec<_>) = commands.into_iter().partition(|(at, _)| now < sent_by(*at));
-        late.into_iter().for_each(|(at, _)| fail(at, Failure::late()));
+        commands.extract_if(.., |(at, _)| now >= sent_by(*at)).for_each(|(at, _)| fail(at, Failure::late()));
         if commands.is_empty() {
             return;
         }
@@ -240,7 +257,7 @@ impl Connection {
             Err::<Infallible, io::Error>(io::ErrorKind::TimedOut.into())
         };
         let read = async {
-            let mut text = Vec::new();
+            let mut text = Vec::with_capacity(USUAL_LINE);
             word(reader, &mut text, owes_word).await?;
             for (mark, (at, command)) in (batch.first..).zip(&batch.commands) {
                 line(reader, &mut text).await?;
@@ -304,7 +321,8 @@ impl Connection {
 impl CommandBatch {
     /// Puts commands into words; if one of them cannot be, nothing is sent of any.
     fn of(commands: Vec<Placed>, first: u64) -> Result<Self, (Vec<Placed>, Failure)> {
-        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::with_capacity(commands.iter().map(|(_, command)| command.bytes()).sum());
+        let mut ends = Vec::with_capacity(commands.len());
         for (mark, (_, command)) in (first..).zip(&commands) {
             if let Err(error) = words::write(command, mark, &mut bytes) {
                 return Err((commands, Failure::unsendable(error)));
@@ -363,10 +381,11 @@ async fn line(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::
 
 async fn block(reader: &mut BufReader<OwnedReadHalf>, bytes: usize) -> io::Result<Vec<u8>> {
     let mut block = Vec::new();
-    // Not all at once: a length that was only claimed takes no memory.
-    reader.take(bytes as u64 + 2).read_to_end(&mut block).await?;
-    if block.len() < bytes + 2 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    while block.len() < bytes + 2 {
+        // Not all at once: a length that was only claimed takes no memory.
+        let read = block.len();
+        block.resize((bytes + 2).min(read + MOST_AT_ONCE), 0);
+        reader.read_exact(&mut block[read..]).await?;
     }
     block.truncate(bytes);
     Ok(block)
@@ -374,9 +393,6 @@ async fn block(reader: &mut BufReader<OwnedReadHalf>, bytes: usize) -> io::Resul
 
 /// A step that has to be over by then.
 pub(super) async fn by<T>(until: BootInstant, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::select! {
-        biased;
-        outcome = step => outcome,
-        () = SystemClock.sleep_until(until) => Err(io::ErrorKind::TimedOut.into()),
-    }
+    let outcome = wait::before(&SystemClock, |_| until, step).await;
+    outcome.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -3,7 +3,7 @@
 //! Wire format: <https://github.com/memcached/memcached/blob/master/doc/protocol.txt>, "Meta Commands". Written and read without memory of
 //! its own: the same words as the client crate's, which tests compare. That crate has no word for a store that keeps what it finds.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use memcache::exp::{Error, MetaResponse, ReturnCode};
 
@@ -14,6 +14,9 @@ use crate::store::values::number;
 
 /// No item has this CAS number.
 const NONE: u64 = i64::MAX.unsigned_abs();
+
+/// The digits of the largest number.
+const MOST_DIGITS: usize = 20;
 
 /// The longest key.
 const LONGEST_KEY: usize = 250;
@@ -89,10 +92,17 @@ impl Line<'_> {
     }
 
     fn number(&mut self, before: &[u8], number: u64) -> &mut Self {
-        self.word(before);
-        // There is always room for more.
-        let _ = write!(self.0, "{number}");
-        self
+        let (mut digits, mut left) = ([0; MOST_DIGITS], number);
+        let mut first = MOST_DIGITS;
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.word(before).word(&digits[first..])
     }
 
     /// Changes an item that is unchanged, and reads it: the value says whose it is.

@@ -65,30 +65,33 @@ impl EpochGate {
         sent_at: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let commands = commands.chain(self.look()).collect();
-        self.judged(self.link.run(commands), sent_at)
+        let until = self.link.deadline();
+        self.judged(self.link.run_by(commands, until), sent_at, until)
     }
 
-    /// [`run`](EpochGate::run), together with what others ask for at the same moment.
+    /// [`run`](EpochGate::run), together with what others ask for at the same moment, and by `until`.
     pub(crate) fn run_together(
         &self,
         commands: impl Iterator<Item = Command>,
         sent_at: BootInstant,
+        until: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let commands = commands.chain(self.look()).collect();
-        self.judged(self.batches.run(commands), sent_at)
+        self.judged(self.batches.run_by(commands, until), sent_at, until)
     }
 
     async fn judged(
         &self,
         request: impl Future<Output = Vec<CommandAnswer>> + Send,
         sent_at: BootInstant,
+        until: BootInstant,
     ) -> (Vec<CommandAnswer>, Result<GateVerdict, Failure>) {
         let mut answers = request.await;
         let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
         let judged = match self.judge(look, sent_at) {
             // The server has begun anew, and may be another one.
             Ok(GateVerdict::Counts(Some(epoch))) if !self.health.is_known_in(epoch.id()) => {
-                let fit = Box::pin(self.health.check_in(epoch.id())).await;
+                let fit = Box::pin(self.health.check_in(epoch.id(), until)).await;
                 fit.map(|()| GateVerdict::Counts(Some(epoch)))
             }
             judged => judged,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lock_core::clock::BootInstant;
 use lock_core::{Error, Phase};
 
 use crate::client::batches::Batches;
@@ -31,23 +32,40 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Releases everything that an attempt is known to have.
-    pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase) -> Result<Removed, Error> {
+    /// Releases everything that an attempt is known to have, by `until`.
+    pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase, until: BootInstant) -> Result<Removed, Error> {
         entry.end();
-        self.release_now(entry, entry.pieces(), phase).await
+        self.release_now(entry, entry.pieces(), phase, until).await
     }
 
-    /// Releases some of what an attempt is known to have. What is not answered stays asked for, also when this is dropped.
-    pub(crate) async fn release_some(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Removed, Error> {
+    /// Releases some of what an attempt is known to have, by `until`. What is not answered stays asked for, also when this is dropped.
+    pub(crate) async fn release_some(
+        &self,
+        entry: &Entry,
+        pieces: Vec<Piece>,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<Removed, Error> {
         entry.asks_release(&pieces);
-        self.release_now(entry, pieces, phase).await
+        self.release_now(entry, pieces, phase, until).await
     }
 
-    async fn release_now(&self, entry: &Entry, pieces: Vec<Piece>, phase: Phase) -> Result<Removed, Error> {
-        self.release_each(entry, pieces).await.map_err(|failure| self.link.error(failure, phase))
+    async fn release_now(
+        &self,
+        entry: &Entry,
+        pieces: Vec<Piece>,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<Removed, Error> {
+        self.release_each(entry, pieces, until).await.map_err(|failure| self.link.error(failure, phase))
     }
 
-    async fn release_each(&self, entry: &Entry, mut pieces: Vec<Piece>) -> Result<Removed, Failure> {
+    async fn release_each(
+        &self,
+        entry: &Entry,
+        mut pieces: Vec<Piece>,
+        until: BootInstant,
+    ) -> Result<Removed, Failure> {
         let mut count = Removed::default();
         let mut record = (entry.is_ending() && entry.hide()).then(|| self.records.forget(entry.nonce));
         for _ in 0..ROUNDS {
@@ -56,7 +74,8 @@ impl Pieces {
             }
             let deletion = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
-            let answers = self.batches.run(pieces.iter().map(deletion).chain(record.take()).collect()).await;
+            let commands = pieces.iter().map(deletion).chain(record.take()).collect();
+            let answers = self.batches.run_by(commands, until).await;
             let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {
@@ -77,7 +96,8 @@ impl Pieces {
             if changed.is_empty() {
                 break;
             }
-            let found = Box::pin(self.link.find_own(changed.iter().map(|piece| (entry.nonce, &piece.key)))).await;
+            let own = changed.iter().map(|piece| (entry.nonce, &piece.key));
+            let found = Box::pin(self.link.find_own(own, until)).await;
             for (piece, found) in changed.into_iter().zip(found) {
                 match found {
                     Ok(Some(seen)) => pieces.push(Piece { seen, ..piece }),
@@ -98,21 +118,26 @@ impl Pieces {
         Err(count.failed(entry, &pieces, Failure::protocol("the item changes all the time")))
     }
 
-    /// Looks for claims that were not answered, and releases what they took.
-    pub(crate) async fn release_unanswered(&self, entry: &Entry, phase: Phase) -> Result<(), Error> {
+    /// Looks for claims that were not answered, and releases what they took, by `until`.
+    pub(crate) async fn release_unanswered(
+        &self,
+        entry: &Entry,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<(), Error> {
         let keys = entry.unsure();
         if keys.is_empty() {
             return Ok(());
         }
         let released = async {
-            let found = self.link.find_own(keys.iter().map(|key| (entry.nonce, key))).await;
+            let found = self.link.find_own(keys.iter().map(|key| (entry.nonce, key)), until).await;
             let (mut there, mut releases) = (Vec::new(), Vec::new());
             for (key, found) in keys.iter().zip(found) {
                 let Some(seen) = found? else { continue };
                 there.push(key);
                 releases.push(Command::Release { key: key.clone(), own: entry.own(seen) });
             }
-            for (key, answer) in there.into_iter().zip(self.link.run(releases).await) {
+            for (key, answer) in there.into_iter().zip(self.link.run_by(releases, until).await) {
                 match answer {
                     // A claim that was found is one that is not on its way any more.
                     CommandAnswer::Done(_) => entry.refused(key),

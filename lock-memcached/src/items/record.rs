@@ -135,8 +135,8 @@ impl HolderRecords {
     /// Deletes the record of a grant of another client in the background.
     pub(crate) fn forget_number_soon(&self, nonce: Nonce) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (batches, forget) = (self.batches.clone(), self.forget(nonce));
-            runtime.spawn(async move { batches.run(vec![forget]).await });
+            let (batches, forget, until) = (self.batches.clone(), self.forget(nonce), self.link.deadline());
+            runtime.spawn(async move { batches.run_by(vec![forget], until).await });
         }
     }
 

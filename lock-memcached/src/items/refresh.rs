@@ -125,7 +125,8 @@ impl Refresher {
         if changed.is_empty() {
             return;
         }
-        let found = self.link.find_own(changed.iter().map(|due| (due.entry.nonce, &due.key))).await;
+        let found =
+            self.link.find_own(changed.iter().map(|due| (due.entry.nonce, &due.key)), self.link.deadline()).await;
         for (due, found) in changed.iter_mut().zip(found) {
             match found {
                 Ok(Some(seen)) => due.seen = Some(seen),

@@ -85,7 +85,7 @@ impl RwLocks {
         keys: impl Iterator<Item = &Key> + Clone + Send,
     ) -> Result<bool, Error> {
         let link = &self.releaser.link;
-        let found = async { Ok(link.find_own(keys.map(|key| (entry.nonce, key))).await) };
+        let found = async { Ok(link.find_own(keys.map(|key| (entry.nonce, key)), link.deadline()).await) };
         for found in link.within(attempt, Phase::Downgrade, found).await? {
             if found.map_err(|failure| self.acquirer.error(failure))?.is_none() {
                 return Ok(false);

@@ -107,17 +107,16 @@ impl Permits<'_> {
     /// Whether the limit that is stored is this one. One that nobody holds permits under is forgotten.
     async fn agrees(&self, answer: Option<CommandAnswer>) -> Result<bool, Error> {
         let locks = self.locks;
+        let found = answer.map_or(Ok(None), CommandAnswer::item).and_then(|found| found.map(stored_limit).transpose());
+        let (limit, item) = match found.map_err(|failure| locks.acquirer.error(failure))? {
+            Some((limit, item)) if limit != self.limit => (limit, item),
+            _ => return Ok(true),
+        };
         let agreed = async {
-            let found = answer.map_or(Ok(None), CommandAnswer::item)?;
-            let Some((limit, item)) = found.map(stored_limit).transpose()? else { return Ok(Some(true)) };
-            if limit == self.limit {
-                return Ok(Some(true));
-            }
-            let released = locks.acquirer.pieces.release_all(&self.entry, Phase::Acquire).await;
+            let released = locks.acquirer.pieces.release_all(&self.entry, Phase::Acquire, locks.link.deadline()).await;
             released.map_err(|_| Failure::protocol("permits stay behind"))?;
-            if u32::try_from(locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?.len())
-                .is_ok_and(|free| free < limit)
-            {
+            let free = locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?;
+            if u32::try_from(free.len()).is_ok_and(|free| free < limit) {
                 return Ok(None);
             }
             let own = OwnItem { value: limit.into(), seen: item.seen };
@@ -126,7 +125,8 @@ impl Permits<'_> {
             Ok(Some(false))
         };
         let agreed = async { agreed.await.map_err(|failure: Failure| locks.acquirer.error(failure)) };
-        let agreed = locks.link.within(self.attempt, Phase::Acquire, agreed).await?;
+        // Seldom, and so not a part of every request's future.
+        let agreed = locks.link.within(self.attempt, Phase::Acquire, Box::pin(agreed)).await?;
         agreed.ok_or_else(|| {
             let what = "the permits in use were asked for with another limit";
             self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what)

@@ -48,9 +48,15 @@ impl Nonce {
 /// The number that an item holds, as the server writes it: digits, without a sign or zeros before them. One that became
 /// shorter has blanks after it.
 pub(crate) fn number(value: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(value).ok()?.trim_end_matches(' ');
-    let is_written_so = digits == "0" || !digits.starts_with(['0', '+']);
-    is_written_so.then(|| digits.parse().ok()).flatten()
+    let blanks = value.iter().rev().take_while(|byte| **byte == b' ').count();
+    match &value[..value.len() - blanks] {
+        [] => None,
+        [b'0', _, ..] => None,
+        digits => digits.iter().try_fold(0_u64, |number, digit| {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            number.checked_mul(10)?.checked_add(digit.into())
+        }),
+    }
 }
 
 /// Time for which an item is stored beyond its lease.

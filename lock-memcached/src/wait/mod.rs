@@ -69,14 +69,11 @@ impl Waits {
         };
         // However many requests are under way one after the other.
         let late = deadline.instant().plus(attempt.op_timeout);
-        let granted = tokio::select! {
-            biased;
-            granted = granted => granted?,
-            () = SystemClock.sleep_until(late) => {
-                let what = "no answer within the operation timeout after the deadline";
-                return Err(attempt.error(ErrorKind::Indeterminate, Phase::Wait, what));
-            }
+        let Some(granted) = wait::before(&SystemClock, |_| late, pin!(granted)).await else {
+            let what = "no answer within the operation timeout after the deadline";
+            return Err(attempt.error(ErrorKind::Indeterminate, Phase::Wait, what));
         };
+        let granted = granted?;
         Ok(self.records.described(attempt, wanted.entry(), granted))
     }
 }
@@ -123,7 +120,7 @@ impl<W: WantedLock> Waiter<'_, W> {
         if let Some(at) = self.queue.first_try_at(&self.limits) {
             SystemClock.sleep_until(at).await;
         }
-        self.tries(self.wanted.take()).await
+        self.tries(pin!(self.wanted.take())).await
     }
 
     /// Looks as the first one in the queue, again and again.
@@ -141,7 +138,7 @@ impl<W: WantedLock> Waiter<'_, W> {
             if let Some(grant) = self.pauses(pause.max(least)).await {
                 return Ok(Some(grant));
             }
-            match self.tries(self.looks_and_takes()).await {
+            match self.tries(pin!(self.looks_and_takes())).await {
                 ControlFlow::Break(answer) => return answer,
                 ControlFlow::Continue(pause) => least = pause,
             }
