@@ -38,6 +38,16 @@ pub(crate) struct ClaimRound {
     pub(crate) also: Vec<CommandAnswer>,
 }
 
+/// Whether a key was won, and by which claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Won {
+    Not,
+    /// By this one.
+    Now,
+    /// By an earlier one that was not answered.
+    Before,
+}
+
 /// A lock that is wanted.
 pub(crate) trait WantedLock: Send + Sync {
     /// Whether a claim has a chance, by one cheap read.
@@ -100,7 +110,8 @@ impl Acquirer {
     /// Claims these keys, asks what else is to be asked, and reads the epoch. What was won is in the attempt's entry,
     /// whatever the verdict is. Once sent it is carried through, even if this future is dropped. All of it has one operation timeout.
     ///
-    /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too.
+    /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too. What else is to be asked,
+    /// and the epoch, are asked for once more then: the first answers may be older than the lock is.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         attempt: &Attempt,
@@ -128,18 +139,24 @@ impl Acquirer {
         let (sent_at, seconds) = (SystemClock.now(), values::seconds(ttl));
         entry.kept(sent_at, ttl);
         let gone_by = self.link.gone_by(sent_at, ttl);
+        let to_ask_again = (!entry.is_empty()).then(|| also.clone());
         let claim = |key: &Key| {
             entry.claiming(key, gone_by);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
         };
         let (answers, judged) = self.gate.run_together(keys.iter().map(claim).chain(also), sent_at, until).await;
         let mut answers = answers.into_iter();
-        let mut failed = None;
+        let (mut failed, mut is_older) = (None, false);
         for (key, answer) in keys.iter().zip(answers.by_ref()) {
-            let told = self.told(entry, key, answer, seconds, until).await;
-            failed = failed.or(told.err());
+            match self.told(entry, key, answer, seconds, until).await {
+                Ok(won) => is_older |= won == Won::Before,
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
         }
-        let also: Vec<_> = answers.collect();
+        let (also, judged) = match to_ask_again.filter(|_| is_older) {
+            Some(also) => Box::pin(self.gate.run_together(also.into_iter(), SystemClock.now(), until)).await,
+            None => (answers.collect(), judged),
+        };
         let unread = also.iter().find_map(|answer| answer.failure().cloned());
         let (failure, is_answered) = match (failed, unread.map_or(judged, Err)) {
             (None, Ok(verdict)) => return Ok(ClaimRound { sent_at, verdict, also }),
@@ -162,11 +179,11 @@ impl Acquirer {
         answer: CommandAnswer,
         seconds: u32,
         until: BootInstant,
-    ) -> Result<(), Failure> {
+    ) -> Result<Won, Failure> {
         match answer {
             CommandAnswer::Done(seen) => {
                 entry.won(key, seen);
-                if seen.cas == 0 { Err(Failure::without_cas()) } else { Ok(()) }
+                if seen.cas == 0 { Err(Failure::without_cas()) } else { Ok(Won::Now) }
             }
             CommandAnswer::Failed(failure) => {
                 if !failure.is_unknown {
@@ -180,7 +197,7 @@ impl Acquirer {
                 let before: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key == *key).collect();
                 entry.doubt(&before, self.link.gone_by(SystemClock.now(), Duration::from_secs(seconds.into())));
                 if !entry.unsure().contains(key) {
-                    return Ok(());
+                    return Ok(Won::Not);
                 }
                 Box::pin(self.recognise(entry, key, seconds, until)).await
             }
@@ -188,18 +205,22 @@ impl Acquirer {
     }
 
     /// Takes what was not answered before for won, if it is there. A renewal gives it its full time.
-    async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32, until: BootInstant) -> Result<(), Failure> {
+    async fn recognise(&self, entry: &Entry, key: &Key, seconds: u32, until: BootInstant) -> Result<Won, Failure> {
         let mut connection = self.link.for_steps(until).await?;
         let found = connection.run_one(Command::Read { key: key.clone() }).await.item()?;
-        let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else { return Ok(()) };
+        let Some(item) = found.filter(|item| Nonce::read(&item.value) == Some(entry.nonce)) else {
+            return Ok(Won::Not);
+        };
         let renewal = refresh::renewal(key, entry.own(item.seen), seconds);
         let mut answers = connection.run(renewal.into()).await.into_iter();
         match (answers.next(), answers.next()) {
-            (Some(CommandAnswer::Done(seen)), Some(look)) if refresh::lasts(&look, seconds)? => entry.won(key, seen),
-            (Some(CommandAnswer::Failed(failure)), _) => return Err(failure),
-            _ => {}
+            (Some(CommandAnswer::Done(seen)), Some(look)) if refresh::lasts(&look, seconds)? => {
+                entry.won(key, seen);
+                Ok(Won::Before)
+            }
+            (Some(CommandAnswer::Failed(failure)), _) => Err(failure),
+            _ => Ok(Won::Not),
         }
-        Ok(())
     }
 
     /// Releases the keys that a claim has won although something failed, so that the failure is definite; or says that it is not.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Cancelled, Grant, Kind, Released};
-use lock_core::{Error, Phase};
+use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
@@ -16,9 +16,12 @@ use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::{self, Key};
-use crate::store::values;
+use crate::store::values::{self, Nonce};
 use crate::wait::hand_over::{HandOverAnswer, HandedOver};
 use crate::wait::queue::{Offer, WaitQueues};
+
+const NO_ANSWER: &str =
+    "no answer came to a hand-over, so it is unknown whether the lock was released by it or had been lost before";
 
 /// Releases and cancels attempts.
 pub(crate) struct Releaser {
@@ -37,43 +40,77 @@ impl Releaser {
         let until = self.link.deadline();
         let handed = match queue_of_next(&entry.lock, attempt.kind).filter(|queue| self.queues.has(queue)) {
             // Not a part of every release's future.
-            Some(queue) => Box::pin(self.hand_over(&queue, attempt, &entry, until)).await,
-            None => HandedOver::No,
+            Some(queue) => Some(Box::pin(self.hand_over(queue, attempt, &entry, until)).await),
+            None => None,
         };
-        if handed.ends_release() {
-            self.records.forget_soon(&entry);
-            self.registry.close(attempt.id);
-            return Ok(Released::Done);
-        }
-        let removed = self.pieces.release_all(&entry, Phase::Release, until).await?;
+        let (handed, next) = handed.flatten().unwrap_or((HandedOver::No, None));
+        let removed = if handed.ends_release() {
+            None
+        } else {
+            let removed = self.pieces.release_all(&entry, Phase::Release, until).await;
+            let told = |error| match handed {
+                HandedOver::Perhaps => self.in_doubt(attempt).with_source(error),
+                _ => error,
+            };
+            Some(removed.map_err(told)?)
+        };
         self.records.forget_soon(&entry);
         self.registry.close(attempt.id);
+        let Some(removed) = removed else { return Ok(Released::Done) };
         self.wake(&entry.lock, attempt.kind);
-        if handed.was_held(removed.released, removed.gone) {
-            return Ok(Released::Done);
+        match handed.was_held(removed.released, removed.gone) {
+            Some(true) => Ok(Released::Done),
+            Some(false) => Ok(Released::NotHeld(Box::pin(self.records.reason_by(entry.nonce, until)).await)),
+            None => Box::pin(self.perhaps_released(attempt, entry.nonce, next, until)).await,
         }
-        Ok(Released::NotHeld(Box::pin(self.records.reason_by(entry.nonce, until)).await))
     }
 
-    /// Hands a lock of one piece to the first one in its queue.
+    /// The fate of a lock that is not the holder's any more, after a hand-over without an answer.
+    async fn perhaps_released(
+        &self,
+        attempt: &Attempt,
+        holder: Nonce,
+        next: Option<(Key, Nonce)>,
+        until: BootInstant,
+    ) -> Result<Released, Error> {
+        if let Some(reason) = self.records.reason_by(holder, until).await {
+            return Ok(Released::NotHeld(Some(reason)));
+        }
+        let next = next.iter().map(|(key, nonce)| (*nonce, key));
+        match self.link.find_own(next, until).await.pop() {
+            Some(Ok(Some(_))) => Ok(Released::Done),
+            Some(Err(failure)) => Err(self.in_doubt(attempt).with_source(self.link.error(failure, Phase::Release))),
+            Some(Ok(None)) | None => Err(self.in_doubt(attempt)),
+        }
+    }
+
+    /// The error of a release after a hand-over without an answer.
+    fn in_doubt(&self, attempt: &Attempt) -> Error {
+        let error = attempt.error(ErrorKind::Indeterminate, Phase::Release, NO_ANSWER);
+        error.with_server(self.link.address().to_string())
+    }
+
+    /// Hands a lock of one piece to the first one in its queue, if there is one. Returns what came of it, and to whom.
     ///
     /// Carried through although this future is dropped: the lock may be the other one's by then.
     async fn hand_over(
         self: &Arc<Self>,
-        queue: &Key,
+        queue: Key,
         attempt: &Attempt,
         entry: &Arc<Entry>,
         until: BootInstant,
-    ) -> HandedOver {
-        let [piece] = &*entry.pieces() else { return HandedOver::No };
+    ) -> Option<(HandedOver, Option<(Key, Nonce)>)> {
+        let [piece] = &*entry.pieces() else { return None };
         // A writer that became a reader has a key that nobody waits for in this queue.
-        if piece.key != *queue {
-            return HandedOver::No;
+        if piece.key != queue {
+            return None;
         }
-        let Some(offer) = self.queues.offer(queue) else { return HandedOver::No };
+        let offer = self.queues.offer(&queue)?;
+        let next = (queue, offer.entry.nonce);
         let (releaser, entry, piece) = (self.clone(), entry.clone(), piece.clone());
         let work = self.link.detach_on_drop(async move { releaser.hand_to(offer, &entry, piece, until).await });
-        self.link.within(attempt, Phase::Release, async { Ok(work.await) }).await.unwrap_or(HandedOver::Perhaps)
+        let handed = self.link.within(attempt, Phase::Release, async { Ok(work.await) }).await;
+        Some((handed.unwrap_or(HandedOver::Perhaps), Some(next)))
     }
 
     /// Turns the item into the other one's.

@@ -25,7 +25,8 @@ pub enum HandedOver {
     Void,
     /// The holder's item has to be released as usual.
     No,
-    /// The holder's item has to be released as usual; that it is not there any more is no loss: the waiter finds what it has.
+    /// The holder's item has to be released as usual. If it is not there any more, it may be the waiter's, which finds what it has, or
+    /// have been lost before.
     Perhaps,
 }
 
@@ -47,10 +48,14 @@ impl HandedOver {
         matches!(self, Self::Granted | Self::Void)
     }
 
-    /// Whether the lock was the holder's until now, by how many of its items were released, and how many were gone before.
+    /// Whether the lock was the holder's until now, by how many of its items were released, and how many were gone before; `None` if
+    /// that cannot be known by these.
     #[must_use]
-    pub fn was_held(self, released: usize, gone: usize) -> bool {
-        self == Self::Perhaps || gone == 0 && released > 0
+    pub fn was_held(self, released: usize, gone: usize) -> Option<bool> {
+        match self {
+            Self::Perhaps if released == 0 => None,
+            _ => Some(gone == 0 && released > 0),
+        }
     }
 }
 
@@ -76,8 +81,10 @@ mod tests {
 
     #[test]
     fn a_release_that_finds_something_gone_is_a_loss_unless_it_may_have_been_handed_over() {
-        assert!(HandedOver::No.was_held(1, 0) && !HandedOver::No.was_held(0, 1) && !HandedOver::No.was_held(1, 1));
-        assert!(!HandedOver::No.was_held(0, 0), "it had nothing");
-        assert!(HandedOver::Perhaps.was_held(0, 1));
+        let was_held = |released, gone| HandedOver::No.was_held(released, gone);
+        assert_eq!([was_held(1, 0), was_held(0, 1), was_held(1, 1)], [Some(true), Some(false), Some(false)]);
+        assert_eq!(was_held(0, 0), Some(false), "it had nothing");
+        assert_eq!(HandedOver::Perhaps.was_held(0, 1), None);
+        assert_eq!(HandedOver::Perhaps.was_held(1, 0), Some(true));
     }
 }

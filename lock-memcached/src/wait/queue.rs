@@ -131,9 +131,12 @@ impl WaitQueue {
         state.turns.tried(SystemClock.now(), limits, tried, was_ours)
     }
 
-    /// The instant of the next look, after a pause.
+    /// The instant of the next look, after a pause that begins now.
     pub(crate) fn next_look(&self, limits: &WaitLimits, pause: Duration) -> BootInstant {
-        self.state().turns.next_look(SystemClock.now(), limits, pause)
+        let mut state = self.state();
+        let at = state.turns.next_look(SystemClock.now(), limits, pause);
+        state.turns.pauses_until(at);
+        at
     }
 
     /// The step of a waiter that stands behind others.

@@ -78,7 +78,10 @@ pub struct Turns<W, O> {
     has_tried: bool,
     offer: Option<O>,
     fairness: Fairness,
-    answered_at: BootInstant,
+    /// Whether the last try was not answered.
+    has_failed: bool,
+    /// The server's last answer, or the look after it.
+    silent_from: BootInstant,
 }
 
 impl<W, O> Turns<W, O> {
@@ -92,7 +95,8 @@ impl<W, O> Turns<W, O> {
             has_tried: false,
             offer: None,
             fairness: Fairness::default(),
-            answered_at: now,
+            has_failed: false,
+            silent_from: now,
         }
     }
 
@@ -179,8 +183,9 @@ impl<W, O> Turns<W, O> {
             }
             Tried::Failed { .. } => return AfterTry::Ends,
         };
-        if !matches!(tried, Tried::Failed { .. }) {
-            self.answered_at = now;
+        self.has_failed = matches!(tried, Tried::Failed { .. });
+        if !self.has_failed {
+            self.silent_from = now;
         }
         if limits.deadline.has_passed(now) { AfterTry::Ends } else { AfterTry::Pauses(pause) }
     }
@@ -189,6 +194,13 @@ impl<W, O> Turns<W, O> {
     #[must_use]
     pub fn next_look(&self, now: BootInstant, limits: &WaitLimits, pause: Duration) -> BootInstant {
         now.plus(pause).max(self.fairness.others_until()).min(limits.deadline.instant())
+    }
+
+    /// The first one looks again at this instant. A server that answered is not asked until then, and so not silent.
+    pub fn pauses_until(&mut self, at: BootInstant) {
+        if !self.has_failed {
+            self.silent_from = at;
+        }
     }
 
     /// The step of a waiter that stands behind others.
@@ -209,7 +221,7 @@ impl<W, O> Turns<W, O> {
 
     /// The instant at which the server has been silent for too long, for who came at `since`.
     fn silence(&self, since: BootInstant, patience: Duration) -> BootInstant {
-        since.max(self.answered_at).plus(patience)
+        since.max(self.silent_from).plus(patience)
     }
 
     /// The first one pauses, and can be handed the lock meanwhile.
@@ -309,6 +321,23 @@ mod tests {
         assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001));
         assert!(turns.looks_at_once(at(1001)));
         assert_eq!(turns.hands_over(at(1001)), Some(""), "a new row");
+    }
+
+    #[test]
+    fn a_server_is_not_silent_while_the_first_one_pauses() {
+        let (mut turns, _) = turns();
+        turns.behind("second");
+        turns.tried(at(1000), &LIMITS, Tried::Held, false);
+        let next = turns.next_look(at(1000), &LIMITS, SECOND * 20);
+        turns.pauses_until(next);
+        let second = WaitLimits { deadline: Deadline::at(at(15_000)), ..LIMITS };
+        assert_eq!(turns.stands(at(12_000), &second), Standing::Until(at(15_000)));
+        assert_eq!(turns.stands(at(15_000), &second), Standing::Over);
+        assert_eq!(turns.stands(next.plus(LIMITS.patience), &LIMITS), Standing::Silent(LIMITS.patience));
+        turns.tried(next, &LIMITS, Tried::Failed { may_pass: true }, false);
+        turns.pauses_until(next.plus(SECOND * 20));
+        let silent_at = next.plus(LIMITS.patience);
+        assert_eq!(turns.stands(silent_at, &LIMITS), Standing::Silent(LIMITS.patience), "a pause is no answer");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_memcached::RestartPolicy;
+use lock_memcached::{ErrorKind, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, eventually, far, server};
+use crate::support::{client, eventually, far, open, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
@@ -86,4 +86,42 @@ async fn a_release_whose_hand_over_was_not_answered_is_no_loss() {
     let next = tokio::time::timeout(TTL / 2, waiting).await.expect("its own item kept it out");
     next.unwrap().unwrap().release().await.unwrap();
     assert_eq!(number(&server).await, None);
+}
+
+/// The lock is lost before its release, and another's: the hand-over is refused, and nobody hears so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_whose_hand_over_was_not_answered_is_no_success_either_if_the_lock_is_another_s() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let mutex = locks.mutex("held").with_ttl(TTL);
+    let guard = mutex.lock().await.unwrap();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    let before = link.requests();
+    eventually("it asks", async || link.requests() > before + 10).await;
+    let (_, unchanged) = server.client().gets("lock:mutex:held").await.unwrap().unwrap();
+    assert!(server.client().cas("lock:mutex:held", "another", 60, unchanged).await.unwrap());
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
+    let error = guard.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
+    lost.applied(ms(15_000)).await.unwrap();
+    assert_eq!(number(&server).await.as_deref(), Some("another"));
+    waiting.abort();
+}
+
+/// The first claim takes the lock, without an answer. The second one finds it, and reads the epoch before that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_claim_took_is_granted_by_an_epoch_that_was_read_after_it_was_found() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    drop(open(&server).await);
+    let (link, locks) = far(&server, RestartPolicy::default()).await;
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
+    let found = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "mg lock:mutex:held v"));
+    let waiting = tokio::spawn(async move { locks.mutex("held").lock().await });
+    lost.applied(ms(15_000)).await.unwrap();
+    found.applied(ms(15_000)).await.unwrap();
+    assert!(server.client().delete("lock:epoch").await.unwrap());
+    found.heal().unwrap();
+    let guard = tokio::time::timeout(TTL / 2, waiting).await.expect("nobody puts the epoch back").unwrap().unwrap();
+    assert!(server.client().get("lock:epoch").await.unwrap().is_some(), "granted without an epoch");
+    guard.release().await.unwrap();
 }

@@ -208,7 +208,7 @@ impl Client {
                 return;
             }
             let was_held = handed.was_held(usize::from(is_there), usize::from(!is_there));
-            self.false_loss |= now < until && !was_held && server.life == 0;
+            self.false_loss |= now < until && was_held == Some(false) && server.life == 0;
         } else {
             server.undo(self.waiters[at].nonce);
             self.waiters[at].unsure_until = 0;
