@@ -56,8 +56,8 @@ pub(crate) trait WantedLock: Send + Sync {
     /// Tries once.
     fn take(&self) -> impl Future<Output = Result<TryOutcome, Error>> + Send;
 
-    /// The number of keys at which a look looks, or at which this waiter has looked since it was asked last.
-    fn keys(&self) -> u32 {
+    /// Takes the number of keys that the looks since the last call have read: at least one.
+    fn take_looks(&self) -> u32 {
         1
     }
 
@@ -83,11 +83,6 @@ pub(crate) struct Acquirer {
 }
 
 impl Acquirer {
-    /// The entry of an attempt, made when it first asks.
-    pub(crate) fn register(&self, attempt: &Attempt) -> Result<Arc<Entry>, Error> {
-        self.registry.register(attempt)
-    }
-
     /// Whether nobody has this key, by a cheap read.
     pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
         let look = async {

@@ -4,7 +4,10 @@
 //! |---|---|---|
 //! | the name cannot be resolved, the connection is refused or not free in time, no time is left to send, nothing was sent in full | `Unavailable` | definite |
 //! | `SERVER_ERROR` (no memory) | `Unavailable` | definite: refused |
-//! | `CLIENT_ERROR`, `ERROR` | `Protocol` | definite: refused |
+//! | `CLIENT_ERROR`, `ERROR` | `Protocol` | refused, but `Protocol` is never reported as definite |
+//! | a key or value of ours that holds something else | `Protocol` | nothing was changed, but `Protocol` is never reported as definite |
+//! | a server without CAS numbers, or one that evicts where that is refused | `Unsupported` | definite |
+//! | clients of one prefix that were set up differently, a command that cannot be put into words | `InvalidArgument` | definite |
 //! | sent, not answered | `Indeterminate`; `Unavailable` if it only reads | may have been carried out |
 //! | an answer that makes no sense | `Protocol` | may have been carried out |
 

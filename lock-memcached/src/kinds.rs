@@ -102,7 +102,7 @@ struct Single<'a> {
 
 impl<'a> Single<'a> {
     fn new(acquirer: &'a Arc<Acquirer>, attempt: &'a Attempt) -> Result<Self, Error> {
-        Ok(Self { acquirer, attempt, entry: acquirer.register(attempt)? })
+        Ok(Self { acquirer, attempt, entry: acquirer.registry.register(attempt)? })
     }
 }
 

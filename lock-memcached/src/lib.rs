@@ -82,9 +82,9 @@ impl MemcachedLocks {
         Self::connect_with(MemcachedConfig::new(url)).await
     }
 
-    /// Connects with these options. The client lives on the tokio runtime on which it was connected. A call on another
-    /// runtime, which nobody drives any more, keeps nothing from the others: the client's own runtime ends it some operation timeouts
-    /// after it was dropped. One that is not dropped either keeps its connection beside those of the others.
+    /// Connects with these options. The client lives on the tokio runtime on which it was connected. Calls may be made on other
+    /// runtimes too. If such a runtime stops being driven in the middle of a call, the call holds nobody else up: once it is dropped, the
+    /// client's own runtime ends it after a few operation timeouts; until then it keeps its connection.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] also if an option is out of its range, or the clients of this prefix have agreed on another

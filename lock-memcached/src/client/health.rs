@@ -50,12 +50,12 @@ impl ServerHealth {
             return Ok(());
         }
         self.check_over(connection).await?;
-        self.is_checked_in(epoch);
+        self.note_checked_in(epoch);
         Ok(())
     }
 
     /// Notes that the server was asked in this epoch.
-    pub(crate) fn is_checked_in(&self, epoch: u64) {
+    pub(crate) fn note_checked_in(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 

@@ -104,7 +104,7 @@ impl EpochGate {
         let seen = self.seen.load(Ordering::Relaxed);
         let checked = self.health.check(until).await;
         checked.map_err(|failure| self.link.error(failure, Phase::Connect))?;
-        self.health.is_checked_in(seen);
+        self.health.note_checked_in(seen);
         Ok(())
     }
 
@@ -131,13 +131,13 @@ impl EpochGate {
     /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
     /// each look goes over one of its own. All of them end by `until`.
     pub(crate) async fn begin(&self, until: BootInstant) -> Result<(), Error> {
-        self.watch().is_met_anew(true);
+        self.watch().set_met_anew(true);
         if let GateVerdict::No(why) = self.met(until).await? {
             self.tend_by(why, until).await?;
             // It may just have been opened.
             self.met(until).await?;
         }
-        self.watch().is_met_anew(false);
+        self.watch().set_met_anew(false);
         Ok(())
     }
 

@@ -147,8 +147,8 @@ pub struct EpochWatch {
 
 impl EpochWatch {
     /// Whether looks go over a connection that was just opened, so that the first one is a measure of the server's clock.
-    pub fn is_met_anew(&mut self, is: bool) {
-        self.clock.is_met_anew(is);
+    pub fn set_met_anew(&mut self, is: bool) {
+        self.clock.set_met_anew(is);
     }
 
     /// Judges what was sent before this epoch was read, which lives on for `left` seconds.
@@ -293,7 +293,7 @@ mod tests {
         assert!(matches!(judged(&mut watch, 100, 900), GateVerdict::No(NotNow::ClockStands)));
         assert!(matches!(judged(&mut watch, 101, 899), GateVerdict::Counts(Some(epoch)) if epoch == open));
         let mut met = EpochWatch::default();
-        met.is_met_anew(true);
+        met.set_met_anew(true);
         assert_eq!(judged(&mut met, 100, 900).counts(), Some(Some(open)));
         assert_eq!(GateVerdict::Counts(None).counts(), Some(None));
         assert_eq!(GateVerdict::No(NotNow::Missing).counts(), None);

@@ -52,7 +52,7 @@ pub(crate) struct ClockLook {
 
 impl ServerClock {
     /// Whether looks go over a connection that was just opened, and the first one is a measure.
-    pub(crate) fn is_met_anew(&mut self, is: bool) {
+    pub(crate) fn set_met_anew(&mut self, is: bool) {
         self.is_met_anew = is;
     }
 

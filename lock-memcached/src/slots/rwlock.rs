@@ -34,12 +34,17 @@ pub(crate) struct RwLocks {
 impl RwLocks {
     /// The lock of an attempt, to be read.
     pub(crate) fn reader<'a>(&'a self, attempt: &'a Attempt) -> Result<Reader<'a>, Error> {
-        Ok(Reader { locks: self, attempt, entry: self.acquirer.register(attempt)?, is_full: AtomicBool::default() })
+        Ok(Reader {
+            locks: self,
+            attempt,
+            entry: self.acquirer.registry.register(attempt)?,
+            is_full: AtomicBool::default(),
+        })
     }
 
     /// The lock of an attempt, to be written; `stays` says whether it waits, and keeps new readers out meanwhile.
     pub(crate) fn writer<'a>(&'a self, attempt: &'a Attempt, stays: bool) -> Result<Writer<'a>, Error> {
-        let entry = self.acquirer.register(attempt)?;
+        let entry = self.acquirer.registry.register(attempt)?;
         let (readers, looked_at) = (Mutex::default(), AtomicU32::default());
         Ok(Writer { locks: self, attempt, entry, stays, readers, looked_at })
     }
@@ -193,7 +198,7 @@ impl WantedLock for Reader<'_> {
         self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
     }
 
-    fn keys(&self) -> u32 {
+    fn take_looks(&self) -> u32 {
         if self.is_full.load(Ordering::Relaxed) { self.locks.readers.many } else { 1 }
     }
 
@@ -303,9 +308,8 @@ impl WantedLock for Writer<'_> {
         self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
     }
 
-    /// Returns the number of keys that the last look was at, at least one. A look is at one slot as long as a reader that was there still is.
-    /// Whenever all of them have left it is at every slot, and others may have come and gone there all the time.
-    fn keys(&self) -> u32 {
+    /// A look is at one slot as long as a reader that was there still is. Whenever all of them have left it is at every slot, and others may have come and gone there all the time.
+    fn take_looks(&self) -> u32 {
         self.looked_at.swap(0, Ordering::Relaxed).max(1)
     }
 

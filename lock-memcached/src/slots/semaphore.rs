@@ -48,7 +48,7 @@ impl Semaphores {
         Ok(Permits {
             locks: self,
             attempt,
-            entry: self.acquirer.register(attempt)?,
+            entry: self.acquirer.registry.register(attempt)?,
             wanted,
             limit,
             at: AtomicU32::default(),
@@ -151,7 +151,7 @@ impl WantedLock for Permits<'_> {
         Ok(!free.is_empty())
     }
 
-    fn keys(&self) -> u32 {
+    fn take_looks(&self) -> u32 {
         if self.wanted > 1 { self.limit } else { self.limit.min(CHUNK) }
     }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-/// So many times in a row at most.
+/// The most times in a row that a client takes a lock which others want.
 const TIMES: u32 = 8;
-/// For so long in a row at most.
+/// The longest time in a row that such a lock stays within a client.
 const LASTING: Duration = Duration::from_millis(100);
-/// Time for which others have their turn then: a part of the time that we had, within bounds.
+/// The part of that time for which others have their turn then, between [`LEAST`] and [`MOST`].
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(30);

@@ -131,7 +131,7 @@ impl<W: WantedLock> Waiter<'_, W> {
         loop {
             // The sequence is endless; the longest pause is its own last value.
             let mut pause = pauses.next().unwrap_or(longest);
-            let by_pace = share.pause(self.wanted.keys());
+            let by_pace = share.pause(self.wanted.take_looks());
             if pause < by_pace {
                 pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
             }

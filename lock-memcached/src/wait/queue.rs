@@ -39,7 +39,7 @@ struct QueueState {
     holder: Weak<Entry>,
 }
 
-/// The first one's wish, while it pauses.
+/// The request of the first one to be handed the lock, while it pauses.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) entry: Arc<Entry>,
@@ -55,7 +55,7 @@ impl WaitQueues {
         self.all().queues.get(key).is_some_and(|queue| queue.state().turns.is_waited_in())
     }
 
-    /// The first one's wish in this queue, if a lock may be handed to it now.
+    /// The offer of the first one in this queue, if a lock may be handed to it now.
     pub(crate) fn offer(&self, key: &Key) -> Option<Offer> {
         // The map stays locked: a queue that is in use here would not end with its last waiter.
         let all = self.all();

@@ -107,9 +107,9 @@ impl Client {
             is_greedy: false,
             false_loss: false,
         };
-        client.watch.is_met_anew(true);
+        client.watch.set_met_anew(true);
         client.judges(server.seen_epoch(), 0, 0);
-        client.watch.is_met_anew(false);
+        client.watch.set_met_anew(false);
         client
     }
 
