@@ -115,9 +115,13 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         }
         let Self { registry, queues, agenda, .. } = self;
         let Some(waiter) = registry.waiter_mut(nonce) else { return actions };
+        let earlier = waiter.ticket();
         waiter.queued(sent_at, ticket, last_token);
         let queue = queues.entry(lock.name().to_owned()).or_insert_with(|| LockQueue::new(lock, now, agenda));
         queue.heard(now);
+        if let Some(earlier) = earlier {
+            queue.waiting.remove(&(earlier, nonce));
+        }
         queue.waiting.insert((ticket, nonce));
         if !known {
             // The server had forgotten this client, and with it whoever else had asked before.

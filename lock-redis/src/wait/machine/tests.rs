@@ -144,6 +144,19 @@ fn who_has_left_is_not_asked_for() {
 }
 
 #[test]
+fn whoever_is_queued_anew_has_no_place_by_its_earlier_ticket() {
+    let mut machine = Waiters::default();
+    machine.enter(id(1), 1);
+    for ticket in [20, 10] {
+        let reply = Enqueued { sent_at: at(1000), ticket, known: true, pause: Pause::Regular, last_token: 0 };
+        let _ = machine.queued(at(1000), id(1), &OneLock, reply);
+    }
+    assert_eq!(beat(&mut machine, at(1000)).nonces, [id(1)]);
+    machine.leave(id(1), &OneLock, true);
+    assert!(machine.is_empty());
+}
+
+#[test]
 fn an_answer_that_it_is_still_queued_is_a_newer_question() {
     let mut machine = queued(&[1], at(1000));
     let due = beat(&mut machine, at(1900));
