@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Doubts, supervised};
+use lock_core::driver::{Attempt, Doubts, supervised, wait};
 use lock_core::{Error, FencingToken, Phase};
 
 use super::call::Call;
@@ -32,6 +32,10 @@ use crate::store::reply::Fields;
 use crate::store::scripts::Script;
 use crate::store::slot::slot;
 use crate::url::{Servers, Target};
+
+/// The pause before a request is sent again that was sent again already: the first one, and the longest, without their jitter.
+const PAUSE: Duration = Duration::from_millis(30);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The command connections of one client.
 #[derive(Debug)]
@@ -344,9 +348,14 @@ impl Links {
         until: BootInstant,
         mut failed: Failed,
     ) -> Result<(Reply, SentBefore), Error> {
-        let mut unknown = None;
+        let (mut unknown, mut pauses) = (None, wait::pauses(PAUSE, LONGEST_PAUSE));
         loop {
             let Failed { fate, error, .. } = failed;
+            // At once for the first time. Whatever makes its outcome unknown may go on.
+            if unknown.is_some() && fate != RequestFate::Refused {
+                let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+                SystemClock.sleep_until(SystemClock.now().plus(pause).min(until)).await;
+            }
             let again = fate != RequestFate::Refused
                 && SystemClock.now() < until
                 && self.ready(&request.keys[0], until).await.is_ok()
@@ -483,5 +492,50 @@ impl Drop for UnfinishedLinks {
         if self.armed {
             self.links.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::driver::Kind;
+    use lock_core::{ErrorKind, Owner};
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::redis::RedisServer;
+
+    use super::*;
+    use crate::store::scripts::ACQUIRE_SHORT;
+
+    #[tokio::test]
+    async fn a_request_whose_outcome_stays_unknown_is_sent_again_after_pauses() {
+        let Some(server) = installed(RedisServer::start_own().await) else { return };
+        let operator = server.client().unwrap();
+        let config = RedisConfig::new(server.url());
+        let links = Links::connect(&config, config.check().unwrap()).await.unwrap();
+        let attempt = Attempt::new("again".into(), Kind::Mutex, Owner::new(), Duration::from_secs(30)).unwrap();
+        let nonce = format!("{}:0123456789abcdef:{{}}:", attempt.id);
+        let (keys, args) = (["a", "b", "c"].map(Cow::Borrowed), [nonce.as_bytes(), b"30000"]);
+        let ask = async |until| {
+            links.run_for(&attempt, Request::new(&ACQUIRE_SHORT, &keys, &args), Phase::Acquire, until).await
+        };
+        let runs = async || {
+            let stats = operator.command(&["INFO", "commandstats"]).await.unwrap().to_string();
+            let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=").map(str::to_owned));
+            line.map_or(0, |line| line.split(',').next().unwrap().parse::<u32>().unwrap())
+        };
+        ask(links.until()).await.unwrap();
+        operator.command(&["DEL", "a"]).await.unwrap();
+        operator.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+        let runs = loop {
+            let before = runs().await;
+            // A refusal may be that of the word.
+            links.only().unwrap().owes_the_word();
+            let error = ask(SystemClock.now().plus(Duration::from_millis(200))).await.unwrap_err();
+            // Otherwise the word has come meanwhile.
+            if error.kind() == ErrorKind::Indeterminate {
+                break runs().await - before;
+            }
+        };
+        assert!((2..=8).contains(&runs), "it was sent {runs} times");
+        links.close();
     }
 }

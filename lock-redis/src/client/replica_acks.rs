@@ -101,7 +101,7 @@ impl ReplicaAcks {
         }
         let (requests, asked) = mpsc::channel(MOST);
         self.home.spawn(answer_all(self.opener.clone(), self.needed, server.clone(), asked));
-        // Its receiver is alive, and there is room: nothing ends it before the first request.
+        // Its receiver is alive, and there is room: nothing ends it before the first request but the end of its runtime.
         let _ = requests.try_send(request);
         each.retain(|_, requests| !requests.is_closed());
         each.insert(server.clone(), requests);
@@ -114,7 +114,7 @@ async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut 
     let mut present = None;
     // A server that takes no connection is not dialled for each batch: it is known for a moment why.
     let (mut pace, mut refusal) = (Pace::default(), None::<(RedisError, Instant)>);
-    while let Ok(Some(first)) = tokio::time::timeout(IDLE, asked.recv()).await {
+    while let Some(first) = next(&mut asked, tokio::time::sleep(IDLE)).await {
         // Those who come while it is dialled share the first `WAIT`.
         let connected = match present.take() {
             Some(commands) => Ok(commands),
@@ -152,6 +152,19 @@ async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut 
             Err(error) => Err(error),
         };
         tell_all(batch, outcome);
+    }
+}
+
+/// The next request; `None` if there is none until then, or nobody is left to ask. After the time is over none can come any more, and
+/// those that came before are still returned.
+async fn next<T>(asked: &mut mpsc::Receiver<T>, idle: impl Future<Output = ()>) -> Option<T> {
+    tokio::select! {
+        biased;
+        request = asked.recv() => request,
+        () = idle => {
+            asked.close();
+            asked.recv().await
+        }
     }
 }
 
@@ -193,4 +206,21 @@ async fn send(commands: &mut Commands, needed: Replicas, batch: &[AckRequest], t
     let patience = needed.timeout.as_millis().max(1);
     pipeline.cmd("WAIT").arg(needed.count).arg(patience.to_string());
     commands.connection.send_packed_commands(&pipeline, 0, batch.len() + 1).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_asked_for_as_the_task_goes_idle_is_served() {
+        let (requests, mut asked) = mpsc::channel(2);
+        // It comes after the look at the queue, and before the task ends.
+        let idle = async { assert!([1, 2].into_iter().all(|request| requests.try_send(request).is_ok())) };
+        assert_eq!(next(&mut asked, idle).await, Some(1));
+        assert!(requests.is_closed(), "whoever comes later begins a task of its own");
+        for expected in [Some(2), None] {
+            assert_eq!(next(&mut asked, std::future::pending()).await, expected);
+        }
+    }
 }

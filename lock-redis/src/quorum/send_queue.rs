@@ -113,7 +113,10 @@ impl SendQueue {
         }
         let (queued, answer) = QueuedRequest::of(request, until);
         waiting.requests.push_back(queued);
-        if !std::mem::replace(&mut waiting.is_seen_to, true) {
+        let is_seen_to = std::mem::replace(&mut waiting.is_seen_to, true);
+        // A runtime that has shut down drops the sender here, which locks the queue.
+        drop(waiting);
+        if !is_seen_to {
             let sender = QueueSender { queue: self.clone(), is_done: false };
             self.runtime.spawn(sender.run());
         }
@@ -318,6 +321,7 @@ mod tests {
     use futures_util::future::join_all;
     use lock_testkit::testing::installed;
     use lock_testkit_servers::redis::RedisServer;
+    use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
     use crate::address::Address;
@@ -374,6 +378,26 @@ mod tests {
         assert!(waiting.take(at(1), "a server").is_none());
         // The batch was dropped here.
         assert!(other.try_recv().is_err());
+    }
+
+    /// A runtime that has shut down drops a task where it is begun, and with it what waits in the queue.
+    #[test]
+    fn a_request_in_a_runtime_that_has_shut_down_is_not_sent_and_stops_nobody() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let queue = runtime.block_on(async {
+            let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(10)).unwrap();
+            let nobody = Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+            SendQueue::over(Link::begin(Arc::new(Dial::to(Arc::new(opener), nobody)), Arc::default()))
+        });
+        drop(runtime);
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let until = SystemClock.now().plus(Duration::from_secs(10));
+            let answers = [(); 2].map(|()| queue.join(&request(Some('a'), 9), until, true).unwrap().unwrap());
+            done.send(answers).unwrap();
+        });
+        let mut answers = ended.recv_timeout(Duration::from_secs(10)).expect("nobody is stopped");
+        assert!(answers.iter_mut().all(|answer| matches!(answer.try_recv(), Err(TryRecvError::Closed))));
     }
 
     /// A server that has forgotten its scripts is asked again, for what is not over.

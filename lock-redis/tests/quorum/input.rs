@@ -92,6 +92,22 @@ async fn a_key_of_our_own_cannot_be_shared_and_is_refused_at_once() {
     servers.have_nothing_left(ALL).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_key_without_a_byte_in_it_is_somebody_elses() {
+    let Some(servers) = Servers::start().await else { return };
+    let locks = servers.client().await;
+    for i in &ALL[..3] {
+        assert!(servers.run(*i, &["SET", &key("input"), ""]).await.is_ok());
+    }
+    assert!(locks.mutex("input").try_lock().await.unwrap().is_none());
+    assert!(locks.mutex("input").try_lock_for(ms(50)).await.unwrap().is_none());
+    for i in &ALL[..3] {
+        assert_eq!(servers.held(*i, "input").await.as_deref(), Some(""), "server {i}");
+        assert_eq!(servers.run(*i, &["PTTL", &key("input")]).await.as_int(), Some(-1), "server {i}");
+    }
+    servers.have_nothing_left(&[3, 4]).await;
+}
+
 /// The rights in the `ACL SETUSER` line of the README's part on quorums, without user and password.
 fn rights() -> Vec<&'static str> {
     let about = include_str!("../../README.md").split("\n## A quorum").nth(1).expect("the README has the part");

@@ -108,13 +108,18 @@ async fn the_short_ways_of_a_mutex_do_what_the_long_ones_do_or_nothing() {
         let mut state = RandomState::after(lock(""), seed, 1 + seed % 12).await;
         let newcomers = CLIENTS.iter().map(|client| (format!("{seed:032x}"), (*client).to_owned()));
         let mut others: Vec<_> = state.holder().await.into_iter().chain(newcomers).collect();
-        others.extend(state.attempts.first().cloned());
+        others.extend(state.attempts.first().into_iter().chain(state.attempts.last()).cloned());
         for (nonce, client) in others {
             let asked_before = state.attempts.iter().any(|(earlier, _)| *earlier == nonce);
             twins.of(&mut state.lock).await;
             twins.take(&nonce, &client).await;
             twins.of(&mut state.lock).await;
             twins.join(&nonce, &client, asked_before).await;
+            if asked_before {
+                // Its request is sent once more, as it was.
+                twins.of(&mut state.lock).await;
+                twins.join(&nonce, &client, false).await;
+            }
             twins.of(&mut state.lock).await;
             twins.drop(&nonce, &client).await;
             twins.of(&mut state.lock).await;
@@ -122,4 +127,24 @@ async fn the_short_ways_of_a_mutex_do_what_the_long_ones_do_or_nothing() {
         }
     }
     assert!(twins.decided.iter().all(|times| *times >= 20), "too few short ways were taken: {:?}", twins.decided);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_joins_a_queue_once_more_is_told_of_the_place_that_it_has() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "twice");
+    let client = CLIENTS[0];
+    for nonce in [1, 2] {
+        lock.run(&MUTEX.acquire, &ALL, &ask(&format!("{nonce:032x}"), client, true)).await.unwrap();
+    }
+    let nonce = format!("{:032x}", 3);
+    let mut tickets = Vec::new();
+    for _ in 0..2 {
+        lock.now += 1000;
+        let reply = lock.run_part(JOIN, "join", &ALL, &ask(&nonce, client, true)).await.unwrap();
+        tickets.push(texts(reply)[3].parse::<u64>().unwrap());
+        let queue = lock.look().await.0.queue;
+        assert_eq!(queue.last(), Some(&(format!("{nonce}:{client}"), tickets[0])));
+    }
+    assert_eq!(tickets[0], tickets[1]);
 }

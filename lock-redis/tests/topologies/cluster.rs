@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use lock_redis::multi::{lock_all, try_lock_all};
-use lock_redis::{ErrorKind, Guarantee, LockName, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, ErrorKind, Guarantee, LeaseOptions, LockName, RedisConfig, RedisLocks};
 use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
 use crate::load::{Load, Look, TASKS};
-use crate::support::{FAILOVER, PROMPTLY, about_time, connect, eventually, installed, ms, obtain, say, soon, with_ttl};
+use crate::support::{
+    FAILOVER, PROMPTLY, about_time, configured, connect, eventually, installed, ms, obtain, say, soon, with_ttl,
+};
 
 const KEY: &str = "lock:mutex:{load/0}";
 
@@ -364,5 +367,69 @@ fn while_a_shard_is_dead_nodes_are_asked_for_their_map_once_a_second_over_the_sa
         }
         waiting.iter().for_each(tokio::task::JoinHandle::abort);
         drop(held);
+    });
+}
+
+/// The requests that the masters have refused without a look at the script.
+async fn refusals(cluster: &ClusterDeployment) -> u64 {
+    let mut refused = 0;
+    for node in cluster.nodes() {
+        let stats = say(node, "INFO commandstats").await.to_string();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+        let count = line.and_then(|line| line.split("rejected_calls=").nth(1)?.split(',').next()?.parse::<u64>().ok());
+        refused += count.unwrap_or_default();
+    }
+    refused
+}
+
+#[test]
+fn a_cluster_that_is_down_is_asked_at_growing_pauses_and_no_lock_is_lost() {
+    about_time(async || {
+        const LOCKS: u64 = 300;
+        const TRIES: u64 = 100;
+        let Some(cluster) = installed(ClusterDeployment::start_own().await) else { return };
+        let (mut options, mut taken) = (ClientOptions::default(), Vec::new());
+        options.lease = LeaseOptions::new(Duration::from_secs(60)).with_renew_every(ms(500));
+        let holder = configured(RedisConfig::new(cluster.url()).with_client(options)).await.unwrap();
+        let other = connect(cluster.url()).await;
+        let names: Vec<_> = (0..LOCKS).map(|i| format!("down/{i}")).collect();
+        let guards = join_all(names.iter().map(|name| holder.mutex(name.clone())).map(async |mutex| {
+            let held = mutex.lock().await.unwrap();
+            (held.lost(), held)
+        }))
+        .await;
+        for name in &names {
+            taken.push(cluster.slot_of(&format!("lock:mutex:{{{name}}}")).await.unwrap());
+        }
+        let slot = (0..).find(|slot| !taken.contains(slot)).unwrap();
+        let owner = cluster.master_of(slot).await.unwrap();
+        assert_eq!(refusals(&cluster).await, 0);
+        // Its owner first, of which the others would hear that it still has it.
+        let others = cluster.nodes().iter().filter(|node| node.address() != owner.address());
+        for node in [owner].into_iter().chain(others) {
+            let client = node.client().unwrap();
+            let _ = client.command(&["CLUSTER", "DELSLOTS", &slot.to_string()]).await;
+        }
+        eventually("every renewal is refused", PROMPTLY, async || (refusals(&cluster).await >= LOCKS).then_some(()))
+            .await;
+        let before = refusals(&cluster).await;
+        tokio::time::sleep(ms(2000)).await;
+        // One that is refused is tried again after 50 ms, and then twice as long each time, up to a second.
+        let refused = refusals(&cluster).await - before;
+        assert!(refused <= LOCKS * 8, "{refused} renewals were refused in 2 s");
+        let before = refusals(&cluster).await;
+        let tries = (0..TRIES).map(|i| other.mutex(format!("tried/{i}"))).map(async |mutex| mutex.try_lock().await);
+        for error in join_all(tries).await.into_iter().map(Result::unwrap_err) {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        let refused = refusals(&cluster).await - before;
+        assert!(refused <= LOCKS * 4 + TRIES * 12, "{refused} requests were refused while {TRIES} were tried");
+        assert!(say(owner, &format!("CLUSTER ADDSLOTS {slot}")).await.is_ok());
+        cluster.until_ready().await.unwrap();
+        for (name, (mut lost, held)) in names.iter().zip(guards) {
+            assert!((&mut lost).now_or_never().is_none() && held.is_held(), "{name} was lost");
+            held.release().await.unwrap();
+        }
+        nothing_is_left(&cluster).await;
     });
 }

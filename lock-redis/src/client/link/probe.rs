@@ -15,7 +15,8 @@ use super::{Link, Live};
 use crate::client::pulse::STOOD_STILL;
 use crate::error;
 
-/// The time between two looks. A connection that owes replies at both, and has given none in between, is asked for the word.
+/// The time between two looks. A connection that owes replies at both, and has given none in between, is asked for the word, and so is one
+/// that still owes the last word.
 const LOOK: Duration = Duration::from_millis(400);
 
 /// The word, which no script replies, and the script that does. The rights to everything else are enough for that.
@@ -29,14 +30,24 @@ impl Link {
         loop {
             tokio::time::sleep(LOOK).await;
             let now = SystemClock.now();
-            if live.owed.load(Ordering::Relaxed) == 0 {
+            // One that has not come in time, or for which nobody waits any more, has come when the next one has.
+            let asked_before = live.asks_word.load(Ordering::Acquire);
+            let is_late = if live.owed.load(Ordering::Relaxed) == 0 {
                 owes_since = None;
-            } else if now.since(live.pulse().answered_at().max(*owes_since.get_or_insert(now))) >= LOOK
-                && !self.says_the_word(live).await
-            {
+                false
+            } else {
+                now.since(live.pulse().answered_at().max(*owes_since.get_or_insert(now))) >= LOOK
+            };
+            if (asked_before || is_late) && !self.says_the_word(live).await {
                 return self.give_up(live);
             }
         }
+    }
+
+    /// Makes it as if a word was asked for on the present connection and has not come.
+    #[cfg(test)]
+    pub(in crate::client) fn owes_the_word(&self) {
+        self.with_present(|live| !live.asks_word.swap(true, Ordering::AcqRel));
     }
 
     /// Asks for the word. Returns false if something else has it.
@@ -80,4 +91,35 @@ impl Link {
 /// The error of a request whose reply is missing.
 fn missing() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "a reply is missing").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lock_testkit::testing::{PROMPTLY, eventually, installed};
+    use lock_testkit_servers::redis::RedisServer;
+
+    use super::*;
+    use crate::address::Address;
+    use crate::client::dial::{Dial, Opener};
+    use crate::url::Login;
+
+    #[tokio::test]
+    async fn a_word_that_has_not_come_in_time_does_not_throw_doubt_on_refusals_for_ever() {
+        let Some(server) = installed(RedisServer::start_own().await) else { return };
+        let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(10)).unwrap();
+        let address = Address::Tcp { host, port: port.parse().unwrap() };
+        let link = Link::connect(Arc::new(Dial::to(Arc::new(opener), address))).await.unwrap();
+        let live = link.present().unwrap();
+        let refused = || Err(redis::make_extension_error("OOM".to_owned(), Some("command not allowed".to_owned())));
+        let is_timeout = || link.own(&live, refused()).is_err_and(|error| error.is_timeout());
+        // Nobody waits for its answer any more, nor for any other one.
+        live.asks_word.store(true, Ordering::Release);
+        assert!(is_timeout(), "it may be that of the word");
+        eventually("refusals are taken for what they are", PROMPTLY, async || (!is_timeout()).then_some(())).await;
+        assert!(link.present().is_some_and(|present| present.generation == live.generation));
+        link.close();
+    }
 }

@@ -57,6 +57,15 @@ pub(super) struct LockQueue<L> {
     pub(super) refused: Option<Arc<str>>,
 }
 
+/// The news of a heartbeat that should have come before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lost {
+    /// Whether there were any.
+    pub(super) any: bool,
+    /// Whether there were any, and there may be more: it has not asked for all.
+    pub(super) more: bool,
+}
+
 impl<L: Lock> LockQueue<L> {
     /// A queue without waiters.
     pub(super) fn new(lock: &L, now: BootInstant, agenda: &mut Agenda<L>) -> Self {
@@ -125,11 +134,22 @@ impl<L: Lock> LockQueue<L> {
         is_new
     }
 
-    /// The heartbeat that is due, under this number.
-    pub(super) fn heartbeat(&mut self, agenda: &mut Agenda<L>, now: BootInstant, number: u64) -> DueHeartbeat<L> {
+    /// The heartbeat that is due, under this number. It asks for those who are in the dark: whoever has been told needs no answer. If
+    /// there are none, it is a sign of life.
+    pub(super) fn heartbeat(
+        &mut self,
+        agenda: &mut Agenda<L>,
+        now: BootInstant,
+        number: u64,
+        is_in_the_dark: impl Fn(GrantId) -> bool,
+    ) -> DueHeartbeat<L> {
         agenda.put_off(&mut self.entry, BootInstant::FAR_FUTURE);
         (self.asking, self.again_at, self.heartbeat) = (true, BootInstant::FAR_FUTURE, number);
-        let nonces = self.waiting.iter().take(ASKED).map(|(_, nonce)| *nonce).collect();
+        let all = self.waiting.iter().map(|(_, nonce)| *nonce);
+        let mut nonces: Vec<_> = all.clone().filter(|nonce| is_in_the_dark(*nonce)).take(ASKED).collect();
+        if nonces.is_empty() {
+            nonces.extend(all.take(1));
+        }
         let quiet = self.is_quiet();
         let holder = self.holder.take().filter(|holder| quiet && holder.lasts_until(now.plus(LONGEST_PERIOD)));
         DueHeartbeat { number, lock: self.lock.clone(), nonces, quiet, holder }
@@ -149,18 +169,11 @@ impl<L: Lock> LockQueue<L> {
         agenda.put_off(&mut self.entry, now);
     }
 
-    /// A heartbeat was answered; `lost` if it brought news that should have come before.
-    pub(super) fn answered(
-        &mut self,
-        agenda: &mut Agenda<L>,
-        now: BootInstant,
-        due: &DueHeartbeat<L>,
-        reply: &HeartbeatReply,
-        lost: bool,
-    ) {
+    /// A heartbeat was answered.
+    pub(super) fn answered(&mut self, agenda: &mut Agenda<L>, now: BootInstant, reply: &HeartbeatReply, lost: Lost) {
         self.asking = false;
         self.heard(now);
-        let sound = reply.known && !lost && self.again_at == BootInstant::FAR_FUTURE;
+        let sound = reply.known && !lost.any && self.again_at == BootInstant::FAR_FUTURE;
         self.quiet = match self.quiet {
             quiet if sound && quiet < MOST_QUIET => quiet + 1,
             // Now and then the long way is asked: it also looks after what is shared by all waiters.
@@ -168,8 +181,7 @@ impl<L: Lock> LockQueue<L> {
         };
         self.hurried = std::mem::take(&mut self.hurries);
         let (pause, hurries) = self.until_next(now, reply.pause);
-        let goes_on = lost && self.waiting.len() > due.nonces.len();
-        let (pause, hurries) = if goes_on { (pause.min(SOON), false) } else { (pause, hurries) };
+        let (pause, hurries) = if lost.more { (pause.min(SOON), false) } else { (pause, hurries) };
         let at = now.plus(pause);
         let at = if sound && !hurries && !self.lock.is_shared() { next_round(at) } else { at };
         self.hurries = hurries && at <= self.again_at;

@@ -32,9 +32,9 @@ use lock_core::{Error, ErrorKind, GrantId};
 use self::agenda::Agenda;
 pub use self::heartbeat::{DueHeartbeat, Enqueued, HeartbeatReply};
 pub use self::known_holder::KnownHolder;
-use self::lock_queue::LockQueue;
 #[cfg(test)]
 pub(crate) use self::lock_queue::{ASKED, SHORTEST_PERIOD, SOON};
+use self::lock_queue::{LockQueue, Lost};
 pub use self::pause::Pause;
 pub use self::waiter::News;
 use self::waiter::Waiter;
@@ -115,9 +115,13 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         }
         let Self { registry, queues, agenda, .. } = self;
         let Some(waiter) = registry.waiter_mut(nonce) else { return actions };
+        let earlier = waiter.ticket();
         waiter.queued(sent_at, ticket, last_token);
         let queue = queues.entry(lock.name().to_owned()).or_insert_with(|| LockQueue::new(lock, now, agenda));
         queue.heard(now);
+        if let Some(earlier) = earlier {
+            queue.waiting.remove(&(earlier, nonce));
+        }
         queue.waiting.insert((ticket, nonce));
         if !known {
             // The server had forgotten this client, and with it whoever else had asked before.
@@ -206,7 +210,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     /// The heartbeats that are due, so many at most, and when the next ones are.
     pub fn due(&mut self, now: BootInstant, most: usize) -> (Vec<DueHeartbeat<L>>, BootInstant) {
         let mut due = Vec::new();
-        let Self { queues, agenda, heartbeats, unfinished, .. } = self;
+        let Self { registry, queues, agenda, heartbeats, unfinished, .. } = self;
         while due.len() < most
             && let Some(lock) = unfinished.keys().next().cloned()
             && let Some(lock) = unfinished.remove(&lock)
@@ -220,7 +224,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
             && let Some(queue) = queues.get_mut(lock.name())
         {
             *heartbeats += 1;
-            due.push(queue.heartbeat(agenda, now, *heartbeats));
+            due.push(queue.heartbeat(agenda, now, *heartbeats, |nonce| is_in_the_dark(registry, nonce)));
         }
         (due, self.next(now))
     }
@@ -259,10 +263,12 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         }
         let Self { registry, queues, agenda, .. } = self;
         let Some(queue) = queues.get_mut(due.lock.name()).filter(|_| !due.nonces.is_empty()) else { return actions };
-        // News were lost, perhaps also of those who were not asked for.
-        let is_news = |granted: &Granted| registry.waiter(granted.nonce).is_some();
-        let lost = reply.grants.iter().any(is_news) || reply.queued.contains(&false);
-        queue.answered(agenda, now, due, reply, lost);
+        // News were lost, perhaps also of those who were not asked for. Whoever was told meanwhile, or has left, has lost none.
+        let is_news = |nonce: GrantId| is_in_the_dark(registry, nonce);
+        let lost = reply.grants.iter().any(|granted| is_news(granted.nonce))
+            || due.nonces.iter().zip(&reply.queued).any(|(nonce, queued)| !queued && is_news(*nonce));
+        let more = lost && queue.waiting.iter().any(|(_, nonce)| !due.nonces.contains(nonce) && is_news(*nonce));
+        queue.answered(agenda, now, reply, Lost { any: lost, more });
         if !reply.known {
             let waiters = queue.waiting.iter();
             let told = |(_, nonce): &(u64, GrantId)| registry.waiter_mut(*nonce)?.forgotten_at(reply.sent_at, true);
@@ -312,6 +318,11 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     pub(crate) fn is_empty(&self) -> bool {
         self.registry.is_empty() && self.queues.is_empty() && self.agenda.next() == BootInstant::FAR_FUTURE
     }
+}
+
+/// Whether this waiter waits, and nothing has been told to it that it has yet to hear.
+fn is_in_the_dark<L, W>(registry: &Registry<Waiter<W>, L>, nonce: GrantId) -> bool {
+    registry.waiter(nonce).is_some_and(|waiter| waiter.news.is_none())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use lock_core::{FencingToken, Phase};
 
-use super::lock_queue::{LONGEST_PERIOD, SHARED_PERIOD, interval};
+use super::lock_queue::{ASKED, LONGEST_PERIOD, SHARED_PERIOD, SHORTEST_PERIOD, SOON, interval};
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +141,76 @@ fn who_has_left_is_not_asked_for() {
     let mut machine = queued(&[1, 2], at(1000));
     machine.leave(id(1), &OneLock, true);
     assert_eq!(beat(&mut machine, at(1000)).nonces, [id(2)]);
+}
+
+#[test]
+fn whoever_is_queued_anew_has_no_place_by_its_earlier_ticket() {
+    let mut machine = Waiters::default();
+    machine.enter(id(1), 1);
+    for ticket in [20, 10] {
+        let reply = Enqueued { sent_at: at(1000), ticket, known: true, pause: Pause::Regular, last_token: 0 };
+        let _ = machine.queued(at(1000), id(1), &OneLock, reply);
+    }
+    assert_eq!(beat(&mut machine, at(1000)).nonces, [id(1)]);
+    machine.leave(id(1), &OneLock, true);
+    assert!(machine.is_empty());
+}
+
+/// One more waiter than a heartbeat asks for.
+fn crowd() -> Vec<u8> {
+    (1..).take(ASKED + 1).collect()
+}
+
+#[test]
+fn waiters_that_have_been_told_are_not_asked_for_until_they_have_heard_it() {
+    let mut machine = queued(&crowd(), at(1000));
+    let last = id(65);
+    let due = beat(&mut machine, at(2000));
+    assert!(due.nonces.len() == ASKED && !due.nonces.contains(&last));
+    // The first one is woken, and does not come to run.
+    let gone = [vec![false], vec![true; ASKED - 1]].concat();
+    assert_eq!(machine.answered(at(2000), &due, &HeartbeatReply { queued: gone, ..reply(at(2000)) }).wake, [1]);
+    assert_eq!(machine.next(at(2000)), at(2000).plus(SOON), "news of others may be lost too");
+    let due = machine.due(at(2005), 1).0.pop().unwrap();
+    assert!(due.nonces.len() == ASKED && due.nonces.contains(&last) && !due.nonces.contains(&id(1)));
+    // Nobody else has been let in: the second one has been told of its grant meanwhile.
+    assert_eq!(machine.granted(at(2005), granted(2, 1), None), Action::Wake(2));
+    let mut told = HeartbeatReply { queued: vec![true; ASKED], grants: vec![granted(2, 1)], ..reply(at(2005)) };
+    told.queued[0] = false;
+    let _ = machine.answered(at(2006), &due, &told);
+    assert!(machine.next(at(2006)) >= at(2006).plus(SHORTEST_PERIOD), "nothing was lost");
+    assert_eq!(machine.take_news(id(1)), Some(News::AskAgain));
+    assert_eq!(beat(&mut machine, at(3000)).nonces[..2], [id(1), id(3)]);
+}
+
+#[test]
+fn a_heartbeat_that_has_asked_for_all_who_wait_for_news_is_not_repeated_at_once() {
+    let mut machine = queued(&crowd(), at(1000));
+    let first = beat(&mut machine, at(2000));
+    let gone = |due: &DueHeartbeat<OneLock>| {
+        let queued = [vec![false], vec![true; due.nonces.len() - 1]].concat();
+        HeartbeatReply { queued, ..reply(at(2000)) }
+    };
+    let _ = machine.answered(at(2000), &first, &gone(&first));
+    // All of them are asked for, but for the one that has been told.
+    let second = machine.due(at(2005), 1).0.pop().unwrap();
+    let _ = machine.answered(at(2005), &second, &gone(&second));
+    assert!(machine.next(at(2005)) >= at(2005).plus(SHORTEST_PERIOD));
+}
+
+#[test]
+fn a_client_whose_waiters_have_all_been_told_gives_a_sign_of_life_all_the_same() {
+    let mut machine = queued(&[1], at(1000));
+    let mut now = at(2000);
+    let mut due = beat(&mut machine, now);
+    for _ in 0..3 {
+        assert_eq!(due.nonces, [id(1)]);
+        let _ = machine.answered(now, &due, &HeartbeatReply { queued: vec![false], ..reply(now) });
+        let next = machine.next(now);
+        assert!(next >= now.plus(SHORTEST_PERIOD) && next <= now.plus(LONGEST_PERIOD));
+        due = machine.due(next, 1).0.pop().unwrap();
+        now = next;
+    }
 }
 
 #[test]

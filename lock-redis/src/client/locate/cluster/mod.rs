@@ -2,6 +2,8 @@
 //!
 //! A request goes to the master of its slot. What that one refuses because it is not in charge (any more, yet, or at
 //! present) was not carried out, and is sent to another one, or again after a pause, as long as its operation has time.
+//! Those of many that go together follow only where they are sent elsewhere: any other refusal goes back to the caller,
+//! who asks again at a pace of its own, so that none of them holds up the answers to the others.
 //! A request that was lost with its connection goes back to the caller, who knows by the attempt's number whether it may
 //! be sent again.
 //!
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{log, supervised};
+use lock_core::driver::{log, supervised, wait};
 use lock_core::{Error, Phase};
 use redis::{RedisError, ServerErrorKind};
 use tokio::runtime::Handle;
@@ -36,8 +38,9 @@ use crate::store::scripts::Script;
 use crate::store::slot::slot;
 use map::{Map, Nodes};
 
-/// The pause before a node that is not ready is asked again.
+/// The pause before a node that is not ready is asked again: the first one, and the longest, without their jitter.
 const PAUSE: Duration = Duration::from_millis(30);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The time after which somebody who waits for a node asks for a new map again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -183,21 +186,20 @@ impl Router {
         self.run_in_turn(request, false, phase, until, sent).await
     }
 
-    /// [`run`](Router::run), which passes those that wait for their turn if it is `urgent`.
+    /// [`run`](Router::run); with `of_many` it passes those that wait for their turn, and only goes where it is sent.
     async fn run_in_turn(
         &self,
         request: Request<'_>,
-        urgent: bool,
+        of_many: bool,
         phase: Phase,
         until: BootInstant,
         sent: impl Fn(u64),
     ) -> Result<Reply, Failed> {
         let slot = slot(request.keys[0].as_bytes());
-        let (mut way, mut hops) = (Route::Owner, 0);
+        let (mut way, mut hops, mut pauses) = (Route::Owner, 0, None);
         loop {
             let (link, live) = self.reach(slot, &way, until).await.map_err(Failed::unsent)?;
-            // Until this request is answered.
-            let _turn = match if urgent { None } else { Some(live.turn(until).await) } {
+            let turn = match if of_many { None } else { Some(live.turn(until).await) } {
                 None => None,
                 Some(SendTurn::Now(turn)) => Some(turn),
                 Some(SendTurn::Ended) => continue,
@@ -206,18 +208,24 @@ impl Router {
             sent(live.generation);
             let node = live.server.clone();
             let asking = matches!(way, Route::Asking(_));
-            let error = match link.run_on(live, request, asking, until).await {
+            let outcome = link.run_on(live, request, asking, until).await;
+            // It is answered. While it pauses, others have their turn.
+            drop(turn);
+            let error = match outcome {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            let next = self.after(slot, &node, &error);
-            let out_of_time = SystemClock.now().plus(PAUSE) >= until;
-            let Some(next) = next.filter(|_| !out_of_time) else {
+            let next = self.after(slot, &node, &error).filter(|_| !of_many || is_redirection(&error));
+            let now = SystemClock.now();
+            let time_to_pause = until.since(now).saturating_sub(PAUSE);
+            let Some(next) = next.filter(|_| !time_to_pause.is_zero()) else {
                 return Err(not_served(error, phase, link.server()));
             };
             hops = if next == Route::Owner { HOPS } else { hops + 1 };
             if hops >= HOPS {
-                SystemClock.sleep_until(SystemClock.now().plus(PAUSE)).await;
+                let pauses = pauses.get_or_insert_with(|| wait::pauses(PAUSE, LONGEST_PAUSE));
+                let pause = pauses.next().unwrap_or(LONGEST_PAUSE).min(time_to_pause);
+                SystemClock.sleep_until(now.plus(pause)).await;
                 hops = 0;
             }
             way = next;
@@ -251,7 +259,7 @@ impl Router {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(missing()))).collect()
     }
 
-    /// The calls of one node; those that it is not in charge of go their own way.
+    /// The calls of one node; those that it sends elsewhere go their own way.
     async fn run_group(
         &self,
         script: &Script,
@@ -274,10 +282,10 @@ impl Router {
         let outcomes = link.run_each_on(live, script, calls, until, patience).await;
         let each = outcomes.into_iter().zip(calls).map(async |(outcome, call)| match outcome {
             Ok(raw) => Ok(raw),
-            Err(error) if self.after(slot(call.key().as_bytes()), &node, &error).is_some() => {
-                self.run_alone(script, call, phase, until).await
-            }
-            Err(error) => Err(Failed::of(error, phase, link.server())),
+            Err(error) => match self.after(slot(call.key().as_bytes()), &node, &error) {
+                Some(_) if is_redirection(&error) => self.run_alone(script, call, phase, until).await,
+                _ => Err(Failed::of(error, phase, link.server())),
+            },
         });
         join_all(each).await
     }
@@ -424,10 +432,15 @@ impl Router {
     }
 }
 
+/// Whether a node names another one for this request, rather than being of no use at present.
+fn is_redirection(error: &RedisError) -> bool {
+    error.redirect_node().is_some()
+}
+
 /// A request that no node has served in time. To be sent elsewhere, which tells that a single server belongs to a cluster, is
 /// usual here while slots move, and passes.
 fn not_served(error: RedisError, phase: Phase, server: &str) -> Failed {
-    if error.redirect_node().is_none() {
+    if !is_redirection(&error) {
         return Failed::of(error, phase, server);
     }
     let what = "the lock's slot is on the move, and no node has served the request in time";

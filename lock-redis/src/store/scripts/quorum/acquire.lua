@@ -22,7 +22,7 @@ end
 if redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[3]) then return granted() end
 local held = redis.call('GET', KEYS[1])
 local holder, ends_in = string.sub(held, 1, 32), redis.call('PTTL', KEYS[1])
-if holder == client then
+if client ~= '' and holder == client then
   redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
   return granted()
 end
