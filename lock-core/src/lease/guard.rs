@@ -16,7 +16,6 @@ use crate::driver::{Attempt, Released, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
-use crate::options::check_ttl;
 use crate::owner::GrantId;
 use crate::trace::Operation;
 
@@ -208,16 +207,16 @@ impl Lease {
     ///
     /// # Errors
     /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;
-    /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms or above 24 h;
+    /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms, above 24 h or above the configuration's longest lease;
     /// - [`ErrorKind::Indeterminate`] if no answer came: the lease ends as it would have without the call.
     ///
     /// # Cancel safety
     /// The extension may be carried out at the server although the future was dropped; the guard then does not count
     /// on it.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        check_ttl(ttl).map_err(|error| self.named(error))?;
-        self.check(Phase::Renew)?;
         let keeper = &self.keeper;
+        keeper.check_ttl(ttl).map_err(|error| self.named(error))?;
+        self.check(Phase::Renew)?;
         let ask = ttl.max(self.live.remaining(&*keeper.clock));
         let sent_at = self.live.asks(&*keeper.clock, ask);
         let mut answers = keeper.ask(&[Renewal::new(&self.live.attempt, ask)]).await;

@@ -69,6 +69,7 @@ struct State {
     has_no_tokens: bool,
     takes_several: Option<usize>,
     leaves: Leaves,
+    longest_ttl: Option<Duration>,
     announces_losses: bool,
     doubts: DoubtSource,
     forgotten: Vec<GrantId>,
@@ -156,6 +157,11 @@ impl Line {
     /// From now on locks are left like this.
     pub(crate) fn leaves(&self, leaves: Leaves) {
         self.state().leaves = leaves;
+    }
+
+    /// Clients that connect from now on allow no longer TTL, and renew for none.
+    pub(crate) fn allows_ttls_up_to(&self, longest: Duration) {
+        self.state().longest_ttl = Some(longest);
     }
 
     /// The attempts that the core has given up on.
@@ -338,11 +344,24 @@ impl Backend for Faulty {
         let mut answers = Vec::new();
         for renewal in batch {
             let attempt = renewal.attempt;
-            let renewed = async { Ok(self.inner().renew(&[*renewal]).await.pop().unwrap()) };
+            let renewed = async {
+                if self.longest_ttl() < renewal.ttl {
+                    return Err(attempt.error(
+                        ErrorKind::InvalidArgument,
+                        Phase::Renew,
+                        "a longer TTL than is allowed",
+                    ));
+                }
+                Ok(self.inner().renew(&[*renewal]).await.pop().unwrap())
+            };
             let answer = self.carry("renew", attempt, Phase::Renew, attempt.op_timeout, renewed).await;
             answers.push(answer.unwrap_or_else(Renewed::Unknown));
         }
         answers
+    }
+
+    fn longest_ttl(&self) -> Duration {
+        self.line.state().longest_ttl.unwrap_or_else(|| self.inner().longest_ttl())
     }
 
     async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
