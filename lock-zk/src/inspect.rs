@@ -114,7 +114,7 @@ impl Inspector {
         let deleted = delete_all(&**connection, &paths).await;
         if let Some(registration) = self.registry.get(grant).filter(|_| deleted.is_ok()) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
-            self.registry.node_deleted(&registration);
+            self.registry.disown_node(&registration);
         }
         let (session, reason) = (session.clone(), self.force_releases.path(grant));
         // Until every holder who may have lost it has read it.
