@@ -208,7 +208,8 @@ impl Lease {
     /// # Errors
     /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;
     /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms, above 24 h or above the configuration's longest lease;
-    /// - [`ErrorKind::Indeterminate`] if no answer came: the lease ends as it would have without the call.
+    /// - [`ErrorKind::Indeterminate`] if no answer came, or one that did not confirm the new end: the lease ends as it would have
+    ///   without the call.
     ///
     /// # Cancel safety
     /// The extension may be carried out at the server although the future was dropped; the guard then does not count
@@ -224,10 +225,11 @@ impl Lease {
             Some(Renewed::For(valid_for)) => (Answer::kept(valid_for, ask), Ok(())),
             Some(Renewed::Lost(reason)) => (Answer::Lost(reason.clone()), Err(Error::lost(Phase::Renew, reason))),
             Some(Renewed::Unknown(error)) => (Answer::Unknown, Err(error)),
-            Some(Renewed::Held) | None => (
-                Answer::Unknown,
-                Err(Error::new(ErrorKind::Unsupported, Phase::Renew, "this backend did not extend the lease")),
-            ),
+            Some(Renewed::Held) => {
+                let what = "the lock is held, and the server did not confirm when it ends";
+                (Answer::Held, Err(Error::indeterminate(Phase::Renew, what)))
+            }
+            None => (Answer::Unknown, Err(Error::indeterminate(Phase::Renew, "the backend gave no answer"))),
         };
         keeper.settle(&self.live, Event::Answer { sent_at, answer });
         outcome.map_err(|error| self.named(error))?;

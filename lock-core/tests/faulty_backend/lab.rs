@@ -70,6 +70,7 @@ struct State {
     takes_several: Option<usize>,
     leaves: Leaves,
     longest_ttl: Option<Duration>,
+    confirms_no_end: bool,
     announces_losses: bool,
     doubts: DoubtSource,
     forgotten: Vec<GrantId>,
@@ -162,6 +163,11 @@ impl Line {
     /// Clients that connect from now on allow no longer TTL, and renew for none.
     pub(crate) fn allows_ttls_up_to(&self, longest: Duration) {
         self.state().longest_ttl = Some(longest);
+    }
+
+    /// Whether renewals are carried out and answered by a server that does not say when they end: its clock stands still.
+    pub(crate) fn confirms_no_end(&self, is_so: bool) {
+        self.state().confirms_no_end = is_so;
     }
 
     /// The attempts that the core has given up on.
@@ -352,7 +358,9 @@ impl Backend for Faulty {
                         "a longer TTL than is allowed",
                     ));
                 }
-                Ok(self.inner().renew(&[*renewal]).await.pop().unwrap())
+                let renewed = self.inner().renew(&[*renewal]).await.pop().unwrap();
+                let is_unsure = self.line.state().confirms_no_end && matches!(renewed, Renewed::For(_));
+                Ok(if is_unsure { Renewed::Held } else { renewed })
             };
             let answer = self.carry("renew", attempt, Phase::Renew, attempt.op_timeout, renewed).await;
             answers.push(answer.unwrap_or_else(Renewed::Unknown));
