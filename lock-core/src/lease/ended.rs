@@ -51,7 +51,7 @@ pub(super) async fn end_of(live: &Arc<LiveGrant>, keeper: &Weak<Keeper>, clock: 
             noticed.await;
             continue;
         };
-        kept.is_watched_here(live);
+        kept.mark_watched_here(live);
         drop(kept);
         tokio::select! {
             biased;

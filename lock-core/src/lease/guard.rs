@@ -281,8 +281,8 @@ impl Lease {
         Err(self.named(error))
     }
 
-    /// The server has said, to a request that was sent at `sent_at`, that the grant is gone.
-    pub(crate) fn is_gone(&self, sent_at: BootInstant) {
+    /// Notes that the server has said, to a request that was sent at `sent_at`, that the grant is gone.
+    pub(crate) fn mark_gone(&self, sent_at: BootInstant) {
         self.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
     }
 

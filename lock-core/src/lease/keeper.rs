@@ -130,9 +130,9 @@ impl Keeper {
         }
     }
 
-    /// The holder of this lease waits on the present runtime.
-    pub(super) fn is_watched_here(self: &Arc<Self>, live: &LiveGrant) {
-        live.is_watched_here();
+    /// Notes that the holder of this lease waits on the present runtime.
+    pub(super) fn mark_watched_here(self: &Arc<Self>, live: &LiveGrant) {
+        live.mark_watched_here();
         self.ensure_running();
     }
 
