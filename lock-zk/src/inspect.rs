@@ -274,7 +274,7 @@ fn waiter(attempt: GrantId, node: Option<&Node>) -> Waiter {
     waiter
 }
 
-/// Since when the node waits in the queue, by the servers' clock and ours.
+/// Returns the time for which the node has been there, by the servers' clock and ours.
 fn since(node: &Node) -> Option<Duration> {
     let made_at = Duration::from_millis(u64::try_from(node.made_at).ok()?);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
