@@ -59,18 +59,19 @@ async fn a_left_lock_that_another_client_frees_goes_to_a_waiter_of_the_client_th
     for (name, waits_before) in [("before", true), ("behind", false)] {
         let held = a.mutex(name).lock().await.unwrap();
         let grant = held.grant_id();
-        let waits = async || {
+        let wait = || {
             let mutex = a.mutex(name);
-            let waiting = tokio::spawn(async move { mutex.lock().await });
-            eventually("two in the queue", PROMPTLY, async || nodes(&truth, name).await.len() == 2).await;
-            waiting
+            tokio::spawn(async move { mutex.lock().await })
         };
-        let waiting = if waits_before { Some(waits().await) } else { None };
+        let stands =
+            async || eventually("two in the queue", PROMPTLY, async || nodes(&truth, name).await.len() == 2).await;
+        let early = waits_before.then(wait);
+        if early.is_some() {
+            stands().await;
+        }
         held.leave(LONG).await.unwrap();
-        let waiting = match waiting {
-            Some(waiting) => waiting,
-            None => waits().await,
-        };
+        let waiting = early.unwrap_or_else(wait);
+        stands().await;
         // A waiter that looks once of its own accord has done so.
         eventually("it watches at the server", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1)
             .await;
