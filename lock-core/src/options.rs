@@ -154,9 +154,9 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
 pub struct ClientOptions {
     /// The lease of a lock that does not choose its own.
     pub lease: LeaseOptions,
-    /// The longest time that one request to the server may take; 2 s by default.
+    /// The longest time that one request to the server may take: from 1 ms to 24 h; 2 s by default.
     pub op_timeout: Duration,
-    /// The longest time for which a wait goes on without any answer from the server, deadline or not; 10 s by default.
+    /// The longest time for which a wait goes on without any answer from the server, deadline or not: from 1 ms to 24 h; 10 s by default.
     pub patience: Duration,
     /// A text that `inspect` shows beside host and process; 1 KiB at most.
     pub label: Option<String>,

@@ -147,6 +147,11 @@ impl Backend for MemcachedBackend {
         self.renewer.renew(batch).await
     }
 
+    /// After a restart nobody is granted a lock for so long, so no grant may last longer.
+    fn longest_ttl(&self) -> Duration {
+        self.leaver.longest.get()
+    }
+
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         self.releaser.release(attempt).await
     }

@@ -62,7 +62,7 @@ impl ZkBackend {
         Ok(Self {
             several,
             acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),
-            leaver: Leaver::new(renewer.clone()),
+            leaver: Leaver::new(renewer.clone(), registry.clone()),
             renewer,
             releaser,
             records: Records::new(sessions.clone(), registry.clone(), layout.prefix.clone(), op_timeout),

@@ -82,7 +82,7 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
     wait::pauses(FIRST_PAUSE, LONGEST_PAUSE)
 }
 
-/// The failure of one step of an acquisition.
+/// The failure of one step: of its request, or an error that is ready for the caller.
 #[derive(Debug)]
 pub(crate) enum StepError {
     Failure(Failure),

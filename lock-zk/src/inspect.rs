@@ -114,7 +114,7 @@ impl Inspector {
         let deleted = delete_all(&**connection, &paths).await;
         if let Some(registration) = self.registry.get(grant).filter(|_| deleted.is_ok()) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
-            self.registry.node_deleted(&registration);
+            self.registry.disown_node(&registration);
         }
         let (session, reason) = (session.clone(), self.force_releases.path(grant));
         // Until every holder who may have lost it has read it.
@@ -274,7 +274,7 @@ fn waiter(attempt: GrantId, node: Option<&Node>) -> Waiter {
     waiter
 }
 
-/// Since when the node waits in the queue, by the servers' clock and ours.
+/// Returns the time for which the node has been there, by the servers' clock and ours.
 fn since(node: &Node) -> Option<Duration> {
     let made_at = Duration::from_millis(u64::try_from(node.made_at).ok()?);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;

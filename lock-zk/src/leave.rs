@@ -5,17 +5,19 @@ use std::sync::Arc;
 use lock_core::Error;
 use lock_core::driver::{Attempt, Left, Renewal, Renewed};
 
+use crate::registry::Registry;
 use crate::renew::Renewer;
 
 /// Leaves mutexes.
 #[derive(Debug)]
 pub(crate) struct Leaver {
     renewer: Arc<Renewer>,
+    registry: Arc<Registry>,
 }
 
 impl Leaver {
-    pub(crate) fn new(renewer: Arc<Renewer>) -> Self {
-        Self { renewer }
+    pub(crate) fn new(renewer: Arc<Renewer>, registry: Arc<Registry>) -> Self {
+        Self { renewer, registry }
     }
 
     /// Looks whether a grant that is to be left is still there. Its nodes stay until they are deleted, or with their session.
@@ -24,7 +26,12 @@ impl Leaver {
         match answers.into_iter().next() {
             Some(Renewed::Lost(reason)) => Ok(Left::NotHeld(Some(reason))),
             Some(Renewed::Unknown(error)) => Err(error),
-            _ => Ok(Left::UntilReleased),
+            _ => {
+                if let Some(registration) = self.registry.get(attempt.id) {
+                    self.registry.disown_node(&registration);
+                }
+                Ok(Left::UntilReleased)
+            }
         }
     }
 }

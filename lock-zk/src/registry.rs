@@ -335,8 +335,9 @@ impl Registry {
         self.forget_node(registration);
     }
 
-    /// Wakes whoever waits for the registration's node: somebody else has deleted it, and its holder does not know yet.
-    pub(crate) fn node_deleted(&self, registration: &Registration) {
+    /// Treats the registration's node as a stranger's from now on: somebody else has deleted it and its holder does not know yet, or it was
+    /// left, and nobody here would hear of its deletion. Whoever waits for it lists the queue again, and watches it if it is there.
+    pub(crate) fn disown_node(&self, registration: &Registration) {
         if let Some(node) = registration.node() {
             self.entries().remove_node(&node.path);
         }

@@ -69,9 +69,10 @@ impl Renewer {
 
     /// Looks, by few requests, whether these grants' nodes are still there.
     pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        // A renewal that is not answered within a third of the shortest lease is to be tried again meanwhile.
-        let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.attempt.ttl / 3));
-        let limit = limits.min().unwrap_or_default();
+        // An answer counts until what was asked for would be over; the core asks again meanwhile. All answers come over one connection,
+        // so that of a short lease does not wait for the time of a longer one.
+        let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.ttl));
+        let limit = limits.max().unwrap_or_default();
         self.verify(batch, limit).await
     }
 
@@ -86,6 +87,9 @@ impl Renewer {
             Some(session) => look_at(session, &asked, until).await,
             None => NodeAnswers::default(),
         };
+        // The others of the batch have their answers by now: the reason of a loss is waited for only as long as these count.
+        let least = batch.iter().map(|renewal| renewal.ttl / 3).min().filter(|_| batch.len() > 1);
+        let until = least.map_or(until, |least| until.min(Instant::now() + least));
         let mut answers = Vec::with_capacity(batch.len());
         for (renewal, asked) in batch.iter().zip(&asked) {
             answers.push(match asked.as_ref().map(|asked| (asked.registration.session.left(now), asked)) {

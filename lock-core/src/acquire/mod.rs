@@ -181,7 +181,7 @@ impl Core {
 
     fn attempt(&self, request: &AcquireRequest<'_>) -> Result<Arc<Attempt>, Error> {
         request.name.check()?;
-        request.lease.check()?;
+        self.keeper.check_lease(request.lease)?;
         request.owner.check()?;
         if let Kind::Permits { permits, limit } = request.kind
             && (permits == 0 || limit == 0 || permits > limit)

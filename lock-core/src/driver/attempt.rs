@@ -224,7 +224,8 @@ pub enum Renewed {
     /// asked for, the core asks again in time for the rest; so does it after a [`Grant`] that is valid for less than its
     /// attempt's TTL.
     For(Duration),
-    /// The grant is still there, its end was not moved. The core asks again soon.
+    /// The grant is still there, and when it ends now is not known. The core asks again soon; an extension by hand is
+    /// [`Indeterminate`](ErrorKind::Indeterminate).
     Held,
     /// The grant is gone.
     Lost(LossReason),

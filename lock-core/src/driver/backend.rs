@@ -83,6 +83,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(SeveralOutcome::OneByOne)
     }
 
+    /// The longest TTL that a grant can have. The core refuses a longer one before anything is asked of the server: of an acquisition,
+    /// of a nested lock of an owner that is inside, and of an extension. It asks once for each client.
+    fn longest_ttl(&self) -> Duration {
+        LeaseOptions::MAX_TTL
+    }
+
     /// Releases a grant, only if the server still has it under the attempt's id, and lets the next waiter in.
     /// Idempotent.
     ///

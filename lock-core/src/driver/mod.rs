@@ -11,8 +11,9 @@
 //! # What the core guarantees to a backend
 //! - Each [`Attempt`] has a random [`GrantId`](crate::GrantId); that id is the nonce to store at the server, to
 //!   compare on renewal and release, and by which a repeated request is recognised.
-//! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, [`Backend::cancel`] is called until
-//!   it says [`Cancelled::Settled`], or until nothing of the attempt can be left ([`Backend::outlasts_lease`]).
+//! - When the future of `try_lock` or `lock` is dropped, or its outcome is unknown, and after every error of a wait,
+//!   [`Backend::cancel`] is called until it says [`Cancelled::Settled`], or until nothing of the attempt can be left
+//!   ([`Backend::outlasts_lease`]).
 //! - The same holds for each attempt of a [`Backend::try_several`] whose future was dropped or whose outcome is unknown. After
 //!   [`SeveralOutcome::OneByOne`] the locks are asked for one after the other, by new attempts.
 //! - When `lock` returns `Ok(None)` at its deadline, `cancel` is called before the caller is told.

@@ -1,4 +1,5 @@
-//! The shared poll, for backends whose server can neither queue nor push.
+//! The waiting that backends share: the poll, for those whose server can neither queue nor push, the pauses between tries, and the bound of
+//! a request by its operation timeout.
 
 use std::future::Future;
 use std::time::Duration;

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use super::LiveGrant;
 use super::keeper::Keeper;
+use super::one_shot::OneShot;
 use crate::clock::{BootInstant, Clock};
 use crate::loss::LossReason;
 
@@ -25,12 +26,12 @@ pub enum Ending {
 
 /// Resolves once, when a lock is lost or released. From [`Lease::ended`](super::Lease::ended).
 #[must_use = "futures do nothing unless polled"]
-pub struct Ended(Option<Pin<Box<dyn Future<Output = Ending> + Send + Sync>>>);
+pub struct Ended(OneShot<Ending>);
 
 impl Ended {
     pub(super) fn of(live: Arc<LiveGrant>, keeper: &Arc<Keeper>) -> Self {
         let (keeper, clock) = (Arc::downgrade(keeper), keeper.clock.clone());
-        Self(Some(Box::pin(async move { end_of(&live, &keeper, &*clock).await })))
+        Self(OneShot::new("Ended", async move { end_of(&live, &keeper, &*clock).await }))
     }
 }
 
@@ -50,7 +51,7 @@ pub(super) async fn end_of(live: &Arc<LiveGrant>, keeper: &Weak<Keeper>, clock: 
             noticed.await;
             continue;
         };
-        kept.is_watched_here(live);
+        kept.mark_watched_here(live);
         drop(kept);
         tokio::select! {
             biased;
@@ -74,17 +75,12 @@ impl Future for Ended {
     type Output = Ending;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ending> {
-        let Some(waiting) = &mut self.0 else { return Poll::Pending };
-        let ready = waiting.as_mut().poll(cx);
-        if ready.is_ready() {
-            self.0 = None;
-        }
-        ready
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 
 impl fmt::Debug for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ended")
+        self.0.fmt(f)
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::LiveGrant;
 use super::ended::{end_of, passes};
 use super::keeper::Keeper;
+use super::one_shot::OneShot;
 use crate::clock::Clock;
 
 /// The time between two looks at a grant whose first renewal, which makes it a whole one, is not answered yet.
@@ -18,12 +19,12 @@ const UNCLAIMED: Duration = Duration::from_millis(10);
 /// Resolves once, when no more than a given time of a lease is left, or the lock is lost or released. From
 /// [`Lease::expires_within`](super::Lease::expires_within).
 #[must_use = "futures do nothing unless polled"]
-pub struct ExpiresWithin(Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>);
+pub struct ExpiresWithin(OneShot<()>);
 
 impl ExpiresWithin {
     pub(super) fn of(live: Arc<LiveGrant>, keeper: &Arc<Keeper>, time: Duration) -> Self {
         let (keeper, clock) = (Arc::downgrade(keeper), keeper.clock.clone());
-        Self(Some(Box::pin(async move { warn(&live, &keeper, &*clock, time).await })))
+        Self(OneShot::new("ExpiresWithin", async move { warn(&live, &keeper, &*clock, time).await }))
     }
 }
 
@@ -52,18 +53,13 @@ impl Future for ExpiresWithin {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(waiting) = &mut self.0 else { return Poll::Pending };
-        let ready = waiting.as_mut().poll(cx);
-        if ready.is_ready() {
-            self.0 = None;
-        }
-        ready
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 
 impl fmt::Debug for ExpiresWithin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ExpiresWithin")
+        self.0.fmt(f)
     }
 }
 

@@ -140,7 +140,7 @@ impl LiveGrant {
     }
 
     /// Remembers the present runtime as the holder's.
-    pub(super) fn is_watched_here(&self) {
+    pub(super) fn mark_watched_here(&self) {
         if let Ok(here) = Handle::try_current() {
             *locked(&self.runtime) = Some(here);
         }

@@ -16,7 +16,6 @@ use crate::driver::{Attempt, Released, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
-use crate::options::check_ttl;
 use crate::owner::GrantId;
 use crate::trace::Operation;
 
@@ -208,16 +207,17 @@ impl Lease {
     ///
     /// # Errors
     /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;
-    /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms or above 24 h;
-    /// - [`ErrorKind::Indeterminate`] if no answer came: the lease ends as it would have without the call.
+    /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms, above 24 h or above the configuration's longest lease;
+    /// - [`ErrorKind::Indeterminate`] if no answer came, or one that did not confirm the new end: the lease ends as it would have
+    ///   without the call.
     ///
     /// # Cancel safety
     /// The extension may be carried out at the server although the future was dropped; the guard then does not count
     /// on it.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        check_ttl(ttl).map_err(|error| self.named(error))?;
-        self.check(Phase::Renew)?;
         let keeper = &self.keeper;
+        keeper.check_ttl(ttl).map_err(|error| self.named(error))?;
+        self.check(Phase::Renew)?;
         let ask = ttl.max(self.live.remaining(&*keeper.clock));
         let sent_at = self.live.asks(&*keeper.clock, ask);
         let mut answers = keeper.ask(&[Renewal::new(&self.live.attempt, ask)]).await;
@@ -225,10 +225,11 @@ impl Lease {
             Some(Renewed::For(valid_for)) => (Answer::kept(valid_for, ask), Ok(())),
             Some(Renewed::Lost(reason)) => (Answer::Lost(reason.clone()), Err(Error::lost(Phase::Renew, reason))),
             Some(Renewed::Unknown(error)) => (Answer::Unknown, Err(error)),
-            Some(Renewed::Held) | None => (
-                Answer::Unknown,
-                Err(Error::new(ErrorKind::Unsupported, Phase::Renew, "this backend did not extend the lease")),
-            ),
+            Some(Renewed::Held) => {
+                let what = "the lock is held, and the server did not confirm when it ends";
+                (Answer::Held, Err(Error::indeterminate(Phase::Renew, what)))
+            }
+            None => (Answer::Unknown, Err(Error::indeterminate(Phase::Renew, "the backend gave no answer"))),
         };
         keeper.settle(&self.live, Event::Answer { sent_at, answer });
         outcome.map_err(|error| self.named(error))?;
@@ -280,8 +281,8 @@ impl Lease {
         Err(self.named(error))
     }
 
-    /// The server has said, to a request that was sent at `sent_at`, that the grant is gone.
-    pub(crate) fn is_gone(&self, sent_at: BootInstant) {
+    /// Notes that the server has said, to a request that was sent at `sent_at`, that the grant is gone.
+    pub(crate) fn mark_gone(&self, sent_at: BootInstant) {
         self.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
     }
 

@@ -26,6 +26,7 @@ use crate::error::{Error, Phase};
 use crate::loss::LossReason;
 use crate::metrics::Meters;
 use crate::name::LockName;
+use crate::options::{LeaseOptions, check_ttl};
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -71,6 +72,7 @@ pub(crate) struct Keeper {
     pub(crate) backend: Arc<dyn Backend>,
     /// The backend's name, asked for once: one that panics at the question ends nothing that goes on by itself.
     pub(crate) backend_name: &'static str,
+    longest_ttl: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) meters: Meters,
@@ -103,6 +105,7 @@ impl Keeper {
                 looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
             }),
+            longest_ttl: backend.longest_ttl(),
             background: Background::at(runtime),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
@@ -127,9 +130,9 @@ impl Keeper {
         }
     }
 
-    /// The holder of this lease waits on the present runtime.
-    pub(super) fn is_watched_here(self: &Arc<Self>, live: &LiveGrant) {
-        live.is_watched_here();
+    /// Notes that the holder of this lease waits on the present runtime.
+    pub(super) fn mark_watched_here(self: &Arc<Self>, live: &LiveGrant) {
+        live.mark_watched_here();
         self.ensure_running();
     }
 
@@ -137,6 +140,23 @@ impl Keeper {
         background::start(self);
         // Both, so that a guard that is dropped outside a runtime finds a reaper.
         self.reaper.ensure_running();
+    }
+
+    /// Refuses options by which no grant can be kept, by the core or by the backend.
+    pub(crate) fn check_lease(&self, lease: &LeaseOptions) -> Result<(), Error> {
+        lease.check()?;
+        self.check_ttl(lease.ttl)
+    }
+
+    /// Refuses a TTL that no grant can have.
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), Error> {
+        check_ttl(ttl)?;
+        if ttl > self.longest_ttl {
+            let what =
+                format!("the TTL is {ttl:?}, the longest that this client can ask for is {:?}", self.longest_ttl);
+            return Err(Error::invalid(Phase::Configure, what));
+        }
+        Ok(())
     }
 
     /// Completes an error with the names of lock and backend.
@@ -383,7 +403,6 @@ mod tests {
     use crate::clock::VirtualClock;
     use crate::driver::{Attempt, Grant, Kind};
     use crate::memory::MemoryStore;
-    use crate::options::LeaseOptions;
     use crate::owner::Owner;
 
     #[test]

@@ -9,21 +9,22 @@ use std::task::{Context, Poll};
 use super::LiveGrant;
 use super::ended::{Ending, end_of};
 use super::keeper::Keeper;
+use super::one_shot::OneShot;
 use crate::loss::LossReason;
 
 /// Resolves once, with the reason, when a lock is lost. From [`Lease::lost`](super::Lease::lost).
 #[must_use = "futures do nothing unless polled"]
-pub struct Lost(Option<Pin<Box<dyn Future<Output = LossReason> + Send + Sync>>>);
+pub struct Lost(OneShot<LossReason>);
 
 impl Lost {
     pub(super) fn of(live: Arc<LiveGrant>, keeper: &Arc<Keeper>) -> Self {
         let (keeper, clock) = (Arc::downgrade(keeper), keeper.clock.clone());
-        Self(Some(Box::pin(async move {
+        Self(OneShot::new("Lost", async move {
             match end_of(&live, &keeper, &*clock).await {
                 Ending::Lost(reason) => reason,
                 Ending::Released => found_by_the_release(&live).await,
             }
-        })))
+        }))
     }
 }
 
@@ -42,17 +43,12 @@ impl Future for Lost {
     type Output = LossReason;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
-        let Some(waiting) = &mut self.0 else { return Poll::Pending };
-        let ready = waiting.as_mut().poll(cx);
-        if ready.is_ready() {
-            self.0 = None;
-        }
-        ready
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lost")
+        self.0.fmt(f)
     }
 }

@@ -12,6 +12,7 @@ mod guard;
 pub(crate) mod keeper;
 mod leave;
 mod lost;
+mod one_shot;
 pub(crate) mod reaper;
 mod runtime;
 pub mod state;

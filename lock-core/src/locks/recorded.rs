@@ -308,7 +308,7 @@ impl RecordedGuard {
         match bounded(clock, core.options.op_timeout, phase, asked).await.map_err(|error| self.lock.named(error))? {
             RecordWrite::Done(record) => Ok(record),
             RecordWrite::NotHeld => {
-                self.is_gone(sent_at);
+                self.mark_gone(sent_at);
                 let reason = self.live.loss().unwrap_or(LossReason::Taken);
                 Err(self.lock.named(Error::lost(phase, reason)))
             }

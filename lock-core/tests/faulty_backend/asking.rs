@@ -102,6 +102,20 @@ async fn permits_that_can_never_be_had_are_refused_before_the_server_is_asked() 
     }
 }
 
+#[tokio::test]
+async fn ttls_that_the_server_does_not_allow_are_refused_before_it_is_asked() {
+    let lab = Lab::new();
+    lab.line.allows_ttls_up_to(Duration::from_secs(20));
+    let (locks, longest, longer) = (lab.connect(), Duration::from_secs(20), Duration::from_millis(20_001));
+    let error = locks.mutex("a").with_ttl(longer).try_lock().await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{error}");
+    let guard = locks.mutex("a").with_ttl(longest).try_lock().await.unwrap().unwrap();
+    let error = guard.extend(longer).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{error}");
+    assert_eq!((lab.line.asked("try_lock"), lab.line.asked("renew")), (1, 0));
+    guard.extend(longest).await.unwrap();
+}
+
 #[test]
 fn tokens_are_promised_by_type_only_where_the_backend_has_them() {
     let lab = Lab::new();

@@ -69,6 +69,8 @@ struct State {
     has_no_tokens: bool,
     takes_several: Option<usize>,
     leaves: Leaves,
+    longest_ttl: Option<Duration>,
+    confirms_no_end: bool,
     announces_losses: bool,
     doubts: DoubtSource,
     forgotten: Vec<GrantId>,
@@ -156,6 +158,16 @@ impl Line {
     /// From now on locks are left like this.
     pub(crate) fn leaves(&self, leaves: Leaves) {
         self.state().leaves = leaves;
+    }
+
+    /// Clients that connect from now on allow no longer TTL, and renew for none.
+    pub(crate) fn allows_ttls_up_to(&self, longest: Duration) {
+        self.state().longest_ttl = Some(longest);
+    }
+
+    /// Whether renewals are carried out and answered by a server that does not say when they end: its clock stands still.
+    pub(crate) fn confirms_no_end(&self, is_so: bool) {
+        self.state().confirms_no_end = is_so;
     }
 
     /// The attempts that the core has given up on.
@@ -338,11 +350,26 @@ impl Backend for Faulty {
         let mut answers = Vec::new();
         for renewal in batch {
             let attempt = renewal.attempt;
-            let renewed = async { Ok(self.inner().renew(&[*renewal]).await.pop().unwrap()) };
+            let renewed = async {
+                if self.longest_ttl() < renewal.ttl {
+                    return Err(attempt.error(
+                        ErrorKind::InvalidArgument,
+                        Phase::Renew,
+                        "a longer TTL than is allowed",
+                    ));
+                }
+                let renewed = self.inner().renew(&[*renewal]).await.pop().unwrap();
+                let is_unsure = self.line.state().confirms_no_end && matches!(renewed, Renewed::For(_));
+                Ok(if is_unsure { Renewed::Held } else { renewed })
+            };
             let answer = self.carry("renew", attempt, Phase::Renew, attempt.op_timeout, renewed).await;
             answers.push(answer.unwrap_or_else(Renewed::Unknown));
         }
         answers
+    }
+
+    fn longest_ttl(&self) -> Duration {
+        self.line.state().longest_ttl.unwrap_or_else(|| self.inner().longest_ttl())
     }
 
     async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {

@@ -175,3 +175,22 @@ async fn an_extension_that_was_not_answered_is_taken_back_however_long_it_is() {
     lab.pass(Duration::from_secs(3)).await;
     eventually("it is free", || lab.store.used() == 0).await;
 }
+
+#[tokio::test]
+async fn an_extension_whose_end_the_server_does_not_confirm_is_unknown_and_the_lock_is_held() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    lab.line.confirms_no_end(true);
+    let error = guard.extend(Duration::from_secs(3600)).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
+    assert!(error.to_string().contains("held"), "{error}");
+    assert!(guard.is_held() && guard.remaining() <= Duration::from_secs(10), "{:?}", guard.remaining());
+    // The server was asked for an hour, and may have granted it.
+    lab.line.set(Fault::Down);
+    drop(guard);
+    lab.pass(Duration::from_secs(60)).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    eventually("it is free", || lab.store.used() == 0).await;
+}

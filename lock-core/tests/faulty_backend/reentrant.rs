@@ -302,3 +302,42 @@ async fn a_dropped_level_is_released_and_the_last_one_releases_the_lock() {
     lab.settle().await;
     assert!(tree.lock().try_lock(&Owner::new()).await.unwrap().is_some(), "still locked");
 }
+
+#[tokio::test]
+async fn a_nested_lock_whose_ttl_the_server_does_not_allow_is_refused_and_the_outer_one_lives_on() {
+    let lab = Lab::new();
+    lab.line.allows_ttls_up_to(SECOND * 20);
+    let tree = Tree::at(&lab);
+    let outer = tree.lock().with_ttl(SECOND * 15).lock(&tree.me).await.unwrap();
+    let nested = tree.lock().with_ttl(SECOND * 30);
+    for error in [nested.try_lock(&tree.me).await.unwrap_err(), nested.lock(&tree.me).await.unwrap_err()] {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidArgument, Some("tree")), "{error}");
+        assert!(error.to_string().contains("30s") && error.to_string().contains("20s"), "{error}");
+    }
+    assert_eq!((outer.depth(), lab.line.asked("renew")), (1, 0));
+    lab.pass(SECOND * 60).await;
+    assert!(outer.is_held(), "it is not renewed any more");
+    let inner = tree.lock().with_ttl(SECOND * 20).lock(&tree.me).await.unwrap();
+    lab.pass(SECOND * 60).await;
+    assert!(outer.is_held() && inner.is_held(), "what is allowed is not renewed");
+}
+
+#[tokio::test]
+async fn a_nested_lock_with_impossible_options_is_refused_and_the_outer_one_lives_on() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let outer = tree.lock().lock(&tree.me).await.unwrap();
+    for impossible in [
+        LeaseOptions::new(Duration::ZERO),
+        LeaseOptions::new(LeaseOptions::MAX_TTL * 2),
+        LeaseOptions::default().with_renew_every(Duration::ZERO),
+        LeaseOptions::default().with_max_hold(Duration::ZERO),
+    ] {
+        let nested = tree.lock().with_lease(impossible);
+        let error = nested.try_lock(&tree.me).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{impossible:?}: {error}");
+        assert_eq!(outer.depth(), 1, "{impossible:?}");
+    }
+    lab.pass(SECOND * 60).await;
+    assert!(outer.is_held());
+}

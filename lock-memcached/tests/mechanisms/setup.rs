@@ -1,7 +1,7 @@
 //! Servers and clients that are set up in ways that cannot work, and are told so.
 
-use lock_memcached::{ErrorKind, Guarantee, LockName, Locks, MemcachedLocks, RestartPolicy};
-use lock_testkit::testing::about_time;
+use lock_memcached::{ErrorKind, Guarantee, LockName, Locks, MemcachedLocks, Owner, RestartPolicy};
+use lock_testkit::testing::{about_time, renewed};
 use lock_testkit_servers::memcached::MemcachedOptions;
 
 use crate::support::{LEASE, client, config, eventually, open, opened, pass, server};
@@ -134,6 +134,25 @@ fn a_lease_above_the_longest_is_refused() {
         let guard = locks.mutex("a").lock().await.unwrap();
         assert_eq!(guard.extend(LEASE * 2).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
         assert!(guard.is_held());
+    });
+}
+
+/// Of one grant the strongest wish of all levels counts: with a longer TTL than the longest the outer one could not be renewed.
+#[test]
+fn a_nested_lease_above_the_longest_is_refused_and_the_outer_one_is_renewed_on() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let locks = opened(config(&server).with_longest_lease(LEASE * 2)).await;
+        let (tree, me) = (locks.reentrant("a"), Owner::new());
+        let outer = tree.clone().with_ttl(LEASE * 3 / 2).lock(&me).await.unwrap();
+        let refused = tree.clone().with_ttl(LEASE * 3).lock(&me).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+        assert_eq!(outer.depth(), 1);
+        renewed(&outer, 5).await;
+        let inner = tree.with_ttl(LEASE * 2).lock(&me).await.unwrap();
+        renewed(&outer, 5).await;
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
     });
 }
 

@@ -1,5 +1,5 @@
 //! The needs of the locks of a ZooKeeper client: a small trait, so that a second client crate can stand behind it, and the
-//! four ways in which a request can fail.
+//! ways in which a request can fail.
 //!
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
 //! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent. A listing may travel

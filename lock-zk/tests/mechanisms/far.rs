@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::testing::{about_time, renewed};
 use lock_testkit_servers::zookeeper::ZooKeeperServer;
-use lock_zk::{ClientOptions, LeaseOptions, ZkConfig, ZkLocks};
+use lock_zk::{ClientOptions, LeaseOptions, Owner, ZkConfig, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon, watched};
 
 const DELAY: Duration = ms(600);
+
+/// More than a third of the lease that is to be renewed nevertheless.
+const THIRD: Duration = ms(350);
 
 /// A client with a link of its own, and that link.
 async fn linked(server: &ZooKeeperServer) -> (ZkLocks, Proxy) {
@@ -19,7 +23,11 @@ async fn linked(server: &ZooKeeperServer) -> (ZkLocks, Proxy) {
 }
 
 fn far_away(link: &Proxy) -> Injected<'static> {
-    link.inject(LinkFault::new(Toxic::Delay { by: DELAY, jitter: Duration::ZERO }, Direction::ToClient))
+    late_by(link, DELAY)
+}
+
+fn late_by(link: &Proxy, by: Duration) -> Injected<'static> {
+    link.inject(LinkFault::new(Toxic::Delay { by, jitter: Duration::ZERO }, Direction::ToClient))
 }
 
 #[tokio::test]
@@ -31,6 +39,43 @@ async fn a_lease_counts_from_when_it_was_asked_for() {
     let mutex = locks.mutex("far").with_lease(LeaseOptions::new(ttl).with_auto_renew(false));
     let held = soon("the lock", PROMPTLY, mutex.lock()).await.unwrap();
     assert!(held.remaining() <= ttl - DELAY, "{:?} are promised, of {ttl:?}", held.remaining());
+}
+
+#[test]
+fn a_renewal_is_waited_for_as_long_as_its_lease_lasts() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (locks, link) = linked(&server).await;
+        let _far = late_by(&link, THIRD);
+        let held = soon("the lock", PROMPTLY, locks.mutex("short").with_ttl(ms(1000)).lock()).await.unwrap();
+        renewed(&held, 5).await;
+        held.release().await.unwrap();
+    });
+}
+
+/// Asked of the driver, as the core asks for leases that are due together.
+#[tokio::test]
+async fn a_lease_that_is_too_short_for_its_link_cuts_no_other_one_off() {
+    let Some(server) = server().await else { return };
+    let (locks, link) = linked(&server).await;
+    let backend = locks.backend();
+    let attempt = |name: &str, ttl| Attempt::new(name.into(), Kind::Mutex, Owner::new(), ttl).unwrap();
+    let (short, extended, long) =
+        (attempt("short", ms(300)), attempt("extended", ms(300)), attempt("long", ms(10_000)));
+    for attempt in [&short, &extended, &long] {
+        backend.try_lock(attempt).await.unwrap().expect("granted");
+    }
+    let far = far_away(&link);
+    let batch = [Renewal::new(&short, short.ttl), Renewal::new(&extended, ms(10_000)), Renewal::new(&long, long.ttl)];
+    let answers = soon("the answers", PROMPTLY, backend.renew(&batch)).await;
+    assert!(answers[1..].iter().all(|answer| matches!(answer, Renewed::For(_))), "{answers:?}");
+    // What is asked for counts, whatever it was taken for.
+    let answers = soon("the answer", PROMPTLY, backend.renew(&batch[1..2])).await;
+    assert!(matches!(answers[0], Renewed::For(_)), "{answers:?}");
+    far.heal().unwrap();
+    for attempt in [&short, &extended, &long] {
+        backend.release(attempt).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -49,3 +49,34 @@ async fn a_mutex_that_was_left_stays_when_nobody_uses_the_client_any_more() {
     let after = ended.await - left;
     assert!(after >= time, "it ended after {after:?}");
 }
+
+/// The client that has left it renews nothing, so it hears of no loss; its own waiters look at the servers.
+#[tokio::test]
+async fn a_left_lock_that_another_client_frees_goes_to_a_waiter_of_the_client_that_left_it() {
+    let Some(server) = server().await else { return };
+    let (a, b) = (client(server.url(), LASTING).await, client(server.url(), LASTING).await);
+    let truth = server.client().await.unwrap();
+    for (name, waits_before) in [("before", true), ("behind", false)] {
+        let held = a.mutex(name).lock().await.unwrap();
+        let grant = held.grant_id();
+        let wait = || {
+            let mutex = a.mutex(name);
+            tokio::spawn(async move { mutex.lock().await })
+        };
+        let stands =
+            async || eventually("two in the queue", PROMPTLY, async || nodes(&truth, name).await.len() == 2).await;
+        let early = waits_before.then(wait);
+        if early.is_some() {
+            stands().await;
+        }
+        held.leave(LONG).await.unwrap();
+        let waiting = early.unwrap_or_else(wait);
+        stands().await;
+        // A waiter that looks once of its own accord has done so.
+        eventually("it watches at the server", PROMPTLY, async || server.figure("zk_watch_count").await.unwrap() == 1)
+            .await;
+        assert!(b.mutex(name).force_release(grant, "nobody needs it").await.unwrap());
+        let next = soon("the waiter is granted", PROMPTLY, waiting).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+}

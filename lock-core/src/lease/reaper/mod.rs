@@ -133,7 +133,7 @@ impl Reaper {
         // Counted before they are taken, as where they are due: another call that closes the client waits for them.
         let _under_way = self.0.shutdown.track();
         let left = locked(&self.0.queue).left.take_all();
-        left.into_iter().for_each(|attempt| self.0.is_left_no_more(attempt));
+        left.into_iter().for_each(|attempt| self.0.release_left(attempt));
     }
 
     /// Undoes an attempt in the background, until that is confirmed or whatever it left is over.
@@ -194,15 +194,15 @@ impl Jobs {
         let mut queue = locked(&self.queue);
         if self.shutdown.has_begun() {
             drop(queue);
-            return self.is_left_no_more(attempt);
+            return self.release_left(attempt);
         }
         queue.left.put(attempt, ends_at);
         drop(queue);
         self.wake.notify_one();
     }
 
-    /// The time of a grant that was left is over.
-    fn is_left_no_more(&self, attempt: Arc<Attempt>) {
+    /// Releases a grant that was left: its time is over.
+    fn release_left(&self, attempt: Arc<Attempt>) {
         let until = self.gone_by(&attempt, self.clock.now().plus(attempt.ttl));
         self.take_in(Job::new(self.backend_name, attempt, Task::Release, until, self.shutdown.track()));
     }
@@ -242,12 +242,12 @@ impl Jobs {
         let now = self.clock.now();
         let over = locked(&self.queue).backlog.over(now);
         for job in over {
-            self.is_over(job, now, false);
+            self.note_over(job, now, false);
         }
         // Counted before they are taken: a client that is being closed finds them either left or under way.
         let under_way = self.shutdown.track();
         let left = locked(&self.queue).left.take_due(now);
-        left.into_iter().for_each(|attempt| self.is_left_no_more(attempt));
+        left.into_iter().for_each(|attempt| self.release_left(attempt));
         drop(under_way);
         let mut queue = locked(&self.queue);
         let mut due: Vec<_> = queue.fresh.drain(..).map(|job| (job, None)).collect();
@@ -259,8 +259,8 @@ impl Jobs {
         (due.into_iter().map(trying).collect(), next)
     }
 
-    /// The job's time is over: it is given up, unless something of its attempt may remain. That is asked after each try.
-    fn is_over(&self, job: Job, now: BootInstant, answered: bool) {
+    /// Notes that the job's time is over: it is given up, unless something of its attempt may remain. That is asked after each try.
+    fn note_over(&self, job: Job, now: BootInstant, answered: bool) {
         if asked(|| self.backend.may_remain(&job.attempt)) {
             let (tries, place) = (job.tries, asked(|| self.backend.place(&job.attempt)));
             let backlog = &mut locked(&self.queue).backlog;
@@ -307,7 +307,7 @@ impl Jobs {
         let (tries, until) = (job.tries, job.until);
         if now >= until {
             drop(queue);
-            return self.is_over(job, now, answered);
+            return self.note_over(job, now, answered);
         }
         if tries == 1 && queue.backlog.len() >= MOST {
             drop(queue);

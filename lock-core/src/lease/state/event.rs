@@ -43,7 +43,7 @@ pub enum Answer {
         /// The time that was asked for.
         asked: Duration,
     },
-    /// Still there, not extended.
+    /// Still there, not known to be extended.
     Held,
     /// Gone.
     Lost(LossReason),

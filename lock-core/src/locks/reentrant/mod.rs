@@ -248,6 +248,8 @@ impl ReentrantMutex {
             let what = "no level is allowed: with_max_depth is 0";
             return Err(self.core.named(Error::invalid(Phase::Configure, what), &self.name));
         }
+        // A nested lock asks nobody: wishes that cannot be met would end the lease of all levels.
+        self.core.keeper.check_lease(&self.lease).map_err(|error| self.core.named(error, &self.name))?;
         let entry = self.core.owners.inside.shared(&self.name, owner.id());
         if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));

@@ -138,7 +138,7 @@ impl WriteGuard {
                 if !error.is_definite() {
                     live.set_doubtful(true);
                 } else if error.kind() == ErrorKind::NotHeld {
-                    self.held.lease.is_gone(sent_at);
+                    self.held.lease.mark_gone(sent_at);
                 }
                 let error = self.named(error);
                 Err(DowngradeError { guard: self, error })

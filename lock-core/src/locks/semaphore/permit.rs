@@ -95,7 +95,7 @@ impl Permit {
                 self.permits = had;
             }
             if error.kind() == ErrorKind::NotHeld {
-                self.lease.is_gone(sent_at);
+                self.lease.mark_gone(sent_at);
             }
             self.named(error)
         })

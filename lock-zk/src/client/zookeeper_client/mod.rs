@@ -43,7 +43,7 @@ const CHUNK: usize = 500;
 /// quorum as any other outcome of a write is.
 const HEARTBEAT_NODE: &str = "/lock-zk-beat";
 
-/// The version of a node's data that nobody has changed; we never change any.
+/// The version of the data of a node in a queue, or of a permit: nobody changes those.
 const NEVER_CHANGED: i32 = 0;
 
 /// One session, by `zookeeper-client`.
