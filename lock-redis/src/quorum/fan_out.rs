@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::noop_waker_ref;
+use futures_util::{FutureExt, StreamExt};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::task::unconstrained;
 
@@ -50,7 +50,7 @@ impl<T: Send + 'static> FanOut<T> {
         let mut asked = Self { pending: Vec::new(), answered: VecDeque::new(), background: background.clone() };
         for (place, request) in requests {
             // Unconstrained: a caller that has used up its share of the thread would send later otherwise.
-            asked.pending.push(Box::pin(unconstrained(async move { (place, request.await) })));
+            asked.pending.push(Box::pin(unconstrained(request.map(move |answer| (place, answer)))));
         }
         asked.poll_all(&mut Context::from_waker(noop_waker_ref()));
         asked

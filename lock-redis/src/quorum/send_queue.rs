@@ -85,7 +85,8 @@ impl SendQueue {
         let _counted = RequestInFlight(&self.in_flight);
         let answer = match self.join(request, until, has_company)? {
             Some(answer) => answer,
-            None => match self.send_one(request, until).await {
+            // Not a part of every request's future.
+            None => match Box::pin(self.send_one(request, until)).await {
                 Err(NotRun { script_unknown: true, failed }) => self.again(request, until).ok_or(failed)?,
                 outcome => return outcome.map_err(|not_run| not_run.failed),
             },

@@ -1,5 +1,7 @@
 //! The comparing and deleting of a key over a link, where its server does that by itself.
 
+use std::pin::pin;
+
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::{RedisResult, Value};
 
@@ -29,7 +31,7 @@ impl Link {
         let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&state.owed));
         let commands = delete.commands(key, held, asking);
         let sending = send_all(&mut live.commands, &commands, 2 + usize::from(asking));
-        let outcome = self.in_time(sent_at, until, sending).await;
+        let outcome = self.in_time(sent_at, until, pin!(sending)).await;
         let outcome = outcome.and_then(|answers| {
             let mut answers = answers.into_iter().rev().map(|answer| self.own(live, answer.extract_error()));
             let (whose, deleted) = (answers.next().unwrap_or_else(|| Ok(Value::Nil)), answers.next());

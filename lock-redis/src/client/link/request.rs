@@ -1,6 +1,7 @@
 //! Requests over a link: one run of a script, or many in a pipeline.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -263,13 +264,14 @@ impl Link {
     ) -> RedisResult<Value> {
         let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
         let sending = send_one(&mut live.commands, command, asking);
-        let outcome = self.in_time(sent_at, until, sending).await;
+        let outcome = self.in_time(sent_at, until, pin!(sending)).await;
         let outcome = self.own(live, outcome.and_then(Value::extract_error));
         self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
         outcome
     }
 
-    /// Waits for an answer until then. The connection itself gives every command one operation timeout.
+    /// Waits for an answer until then. The connection itself gives every command one operation timeout. What is sent is best pinned
+    /// by the caller: handed on by value, it would be part of the caller's future twice.
     pub(super) async fn in_time<T>(
         &self,
         sent_at: BootInstant,
