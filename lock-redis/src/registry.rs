@@ -69,7 +69,7 @@ impl<W, L> Registry<W, L> {
     }
 
     /// Takes note of a grant to an attempt that does not wait; returns whether it is to be released.
-    pub(crate) fn is_unwanted(&mut self, nonce: GrantId) -> bool {
+    pub(crate) fn note_granted(&mut self, nonce: GrantId) -> bool {
         let lock = self.abandoned.remove(&nonce);
         let unwanted = lock.is_some();
         self.unwanted.extend(lock.map(|lock| (nonce, lock)));

@@ -72,7 +72,7 @@ pub(crate) struct InUse<'a> {
 }
 
 /// Commands on their way, and their answers.
-pub(crate) type Request<'a> = Pin<Box<dyn Future<Output = Vec<CommandAnswer>> + Send + 'a>>;
+pub(crate) type PendingAnswers<'a> = Pin<Box<dyn Future<Output = Vec<CommandAnswer>> + Send + 'a>>;
 
 impl Link {
     /// No traffic yet: connections are opened when they are needed.
@@ -114,7 +114,7 @@ impl Link {
     }
 
     /// [`run`](Link::run), by this instant. The future is boxed here: it would be part of every caller's, and twice of many.
-    pub(crate) fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Request<'_> {
+    pub(crate) fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> PendingAnswers<'_> {
         Box::pin(async move {
             if commands.is_empty() {
                 return Vec::new();

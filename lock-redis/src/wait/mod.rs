@@ -108,7 +108,7 @@ impl Waits {
             drop(caller.take());
             let error = match answer {
                 Ok(AcquireReply::Granted(grant)) => {
-                    waiting.is_over();
+                    waiting.ends_granted();
                     return Ok(Some(grant));
                 }
                 // It has no place yet: there were too many dead ones to drop in one run.
@@ -130,7 +130,7 @@ impl Waits {
                         .map_err(|error| error.with_server(self.links.server()))?
                     {
                         WaitOutcome::Granted(grant) => {
-                            waiting.is_over();
+                            waiting.ends_granted();
                             return Ok(Some(grant));
                         }
                         WaitOutcome::Over => return Ok(None),

@@ -113,7 +113,7 @@ impl Waits {
                     let (queues, lock) = (self.queues.clone(), place.lock().to_owned());
                     rest.look_at_the_rest(move |answer| {
                         if answer.is_ok_and(|said| !said.yes) {
-                            queues.is_registered(&lock);
+                            queues.note_registered(&lock);
                         }
                     });
                     // Those that have not answered yet may have refused it too. Those that have granted it have taken the client

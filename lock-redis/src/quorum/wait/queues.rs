@@ -170,7 +170,7 @@ impl Queues {
 
     /// Takes note that a server counts this client among the waiters for this lock. If nobody of it waits any more, it is taken
     /// out.
-    pub(in crate::quorum) fn is_registered(&self, lock: &str) {
+    pub(in crate::quorum) fn note_registered(&self, lock: &str) {
         let queues = locked(&self.queues);
         if let Some(queue) = queues.get(lock) {
             locked(&queue.state).is_registered = true;
@@ -438,11 +438,11 @@ mod tests {
     fn a_registration_that_is_heard_of_late_ends_with_the_last_waiter() {
         let (queues, passed) = queues();
         let place = queues.enter("a");
-        queues.is_registered("a");
+        queues.note_registered("a");
         assert_eq!(passed.load(Ordering::Relaxed), 0, "somebody waits");
         drop(place);
         assert_eq!(passed.load(Ordering::Relaxed), 1);
-        queues.is_registered("a");
+        queues.note_registered("a");
         assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
     }
 

@@ -224,7 +224,7 @@ impl Heartbeats {
         schedule.ended(&server, outcome, |due| self.queues.is_wanted(due));
         for (due, answer) in answers {
             match answer {
-                Ok(None) => self.queues.is_not_quiet(&due),
+                Ok(None) => self.queues.stays_due(&due),
                 Ok(Some(answer)) => {
                     self.queues.answered(&due, &answer);
                     self.foreign.look_out(&due.lock, answer.pause);

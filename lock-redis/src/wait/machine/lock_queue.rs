@@ -163,8 +163,8 @@ impl<L: Lock> LockQueue<L> {
         self.refused = Some(error.to_string().into());
     }
 
-    /// A short heartbeat found what is for a long one.
-    pub(super) fn is_not_quiet(&mut self, agenda: &mut Agenda<L>, now: BootInstant) {
+    /// Takes note that a short heartbeat found what is for a long one, which is due now.
+    pub(super) fn stays_due(&mut self, agenda: &mut Agenda<L>, now: BootInstant) {
         (self.asking, self.quiet) = (false, 0);
         agenda.put_off(&mut self.entry, now);
     }

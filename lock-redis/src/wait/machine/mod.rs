@@ -155,7 +155,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         if let Some(waiter) = self.registry.waiter_mut(granted.nonce) {
             return waiter.granted(now, granted, sent_at).map_or(Action::Nothing, Action::Wake);
         }
-        if self.registry.is_unwanted(granted.nonce) { Action::GiveBack } else { Action::Nothing }
+        if self.registry.note_granted(granted.nonce) { Action::GiveBack } else { Action::Nothing }
     }
 
     /// Takes the news of a waiter, if there are any.
@@ -248,10 +248,10 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         Actions { wake, ask: false }
     }
 
-    /// A short heartbeat found what is for a long one.
-    pub(crate) fn is_not_quiet(&mut self, now: BootInstant, due: &DueHeartbeat<L>) {
+    /// Takes note that a short heartbeat found what is for a long one, which is due now.
+    pub(crate) fn stays_due(&mut self, now: BootInstant, due: &DueHeartbeat<L>) {
         if let Some(queue) = self.queues.get_mut(due.lock.name()) {
-            queue.is_not_quiet(&mut self.agenda, now);
+            queue.stays_due(&mut self.agenda, now);
         }
     }
 

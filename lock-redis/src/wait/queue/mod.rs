@@ -131,9 +131,9 @@ impl WaitQueues {
         self.perform(actions);
     }
 
-    /// A short heartbeat found what is for a long one.
-    pub(crate) fn is_not_quiet(&self, due: &DueHeartbeat) {
-        self.lock().is_not_quiet(SystemClock.now(), due);
+    /// Takes note that a short heartbeat found what is for a long one, which is due now.
+    pub(crate) fn stays_due(&self, due: &DueHeartbeat) {
+        self.lock().stays_due(SystemClock.now(), due);
     }
 
     /// Takes what a heartbeat brought.

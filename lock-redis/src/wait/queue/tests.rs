@@ -263,7 +263,7 @@ fn a_grant_to_a_waiter_that_gave_up_is_released_but_not_one_to_a_guard() {
     let held = GrantId::random().unwrap();
     drop(waiters.enter(nonce, &keys));
     let waiting = waiters.enter(held, &keys);
-    waiting.is_over();
+    waiting.ends_granted();
     drop(waiting);
     for nonce in [nonce, held, nonce] {
         waiters.granted(grant(nonce, 1), None);

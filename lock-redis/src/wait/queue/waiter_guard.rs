@@ -23,7 +23,7 @@ pub(crate) struct WaiterGuard {
 
 impl WaiterGuard {
     /// The waiter has its lock: leaving the queue does not abandon it.
-    pub(crate) fn is_over(&self) {
+    pub(crate) fn ends_granted(&self) {
         self.granted.store(true, Ordering::Release);
     }
 

@@ -82,8 +82,8 @@ impl LinkMonitor {
         }
     }
 
-    /// Whether the servers owe an answer for too long.
-    pub(super) fn is_silent(&self, silent: bool) {
+    /// Notes whether the servers owe an answer for too long.
+    pub(super) fn set_silent(&self, silent: bool) {
         self.change(|state| state.silent = silent);
     }
 
@@ -115,8 +115,8 @@ impl LinkMonitor {
         self.proven.load(Ordering::Acquire)
     }
 
-    /// On this connection the crate takes answers for what they are, and the server knows whatever was committed before.
-    pub(super) fn is_proven(&self, connection: u64) {
+    /// Notes that on this connection the crate takes answers for what they are, and the server knows whatever was committed before.
+    pub(super) fn set_proven(&self, connection: u64) {
         self.proven.store(connection, Ordering::Release);
     }
 
@@ -234,9 +234,9 @@ mod tests {
         let cut: [Step; 5] = [
             |links| links.hear(ZkState::Connected),
             |links| links.hear(ZkState::Connecting),
-            |links| links.is_silent(true),
+            |links| links.set_silent(true),
             |links| links.hear(ZkState::Connected),
-            |links| links.is_silent(false),
+            |links| links.set_silent(false),
         ];
         assert_eq!(told(&cut), [LinkState::Suspended, LinkState::Connected]);
     }
@@ -271,7 +271,7 @@ mod tests {
     fn an_answer_on_a_connection_that_is_doubted_says_nothing_and_the_next_one_does() {
         let (links, _news) = LinkMonitor::new(Arc::default());
         links.hear(ZkState::Connected);
-        links.is_proven(links.connections());
+        links.set_proven(links.connections());
         assert!(links.is_ours(1, true, 7));
         assert!(links.doubted().now_or_never().is_none());
         assert!(!links.is_ours(1, false, 7) && !links.is_over());
@@ -280,7 +280,7 @@ mod tests {
         assert!(links.replaced(connection).now_or_never().is_none());
         links.hear(ZkState::Connected);
         assert!(links.replaced(connection).now_or_never().is_some() && links.doubted().now_or_never().is_none());
-        links.is_proven(links.connections());
+        links.set_proven(links.connections());
         assert!(links.judge(Ok(()), links.proven()).is_ok());
         links.doubt(connection);
         assert!(links.doubted().now_or_never().is_none(), "a former connection");
@@ -297,7 +297,7 @@ mod tests {
         links.hear(ZkState::Connected);
         assert_eq!(links.judge(denied(), before).unwrap_err().fate, Fate::Unknown);
         assert_eq!(links.judge(Ok(()), before).unwrap_err().fate, Fate::Unknown);
-        links.is_proven(links.connections());
+        links.set_proven(links.connections());
         assert_eq!(links.judge(Ok(()), before).unwrap_err().fate, Fate::Unknown, "it was sent before the proof");
         assert!(links.judge(Ok(()), links.proven()).is_ok());
     }

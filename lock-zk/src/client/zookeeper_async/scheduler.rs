@@ -331,7 +331,7 @@ impl SchedulerTask {
                 Ok((made, stat)) if links.is_ours(connection, made == path, stat.ephemeral_owner) => {
                     // If it fails, the node goes with the session.
                     client.delete(&path, None).await.unwrap_or_default();
-                    links.is_proven(connection);
+                    links.set_proven(connection);
                 }
                 Ok(_) => {}
                 Err(ZkError::MarshallingError) => links.doubt(connection),
@@ -378,7 +378,7 @@ impl SchedulerTask {
     async fn answer(&mut self) -> bool {
         let answered = tokio::time::timeout_at(self.last_answer + self.silence, self.under_way.next()).await;
         self.last_answer = Instant::now();
-        self.shared.links.is_silent(answered.is_err());
+        self.shared.links.set_silent(answered.is_err());
         if answered.is_ok() {
             self.owe();
         }

@@ -38,13 +38,13 @@ pub(crate) struct Map {
 #[derive(Debug)]
 pub(super) struct View {
     asked: Address,
-    claims: Vec<Claim>,
+    claims: Vec<SlotClaim>,
     replicas: Vec<Address>,
 }
 
 /// A master's slots, and the configuration epoch by which it has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct SlotClaim {
     pub(super) epoch: u64,
     pub(super) master: Address,
     slots: Vec<(u16, u16)>,
@@ -52,7 +52,7 @@ pub(super) struct Claim {
 
 impl Map {
     /// For each slot, the claim of the highest epoch, and among equals the last one.
-    pub(super) fn of<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> Self {
+    pub(super) fn of<'a>(claims: impl IntoIterator<Item = &'a SlotClaim>) -> Self {
         let mut claims: Vec<_> = claims.into_iter().collect();
         claims.sort_by_key(|claim| claim.epoch);
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
@@ -71,7 +71,7 @@ impl Map {
             .map(|(claim, _)| claim.master.clone())
             .collect();
         sort(&mut masters);
-        let number = |claim: &&Claim| masters.iter().position(|master| *master == claim.master);
+        let number = |claim: &&SlotClaim| masters.iter().position(|master| *master == claim.master);
         let numbers: Vec<_> = claims.iter().map(|claim| number(claim).and_then(|at| u16::try_from(at).ok())).collect();
         for owner in owners.iter_mut().filter(|owner| **owner != NOBODY) {
             *owner = numbers[usize::from(*owner)].unwrap_or(NOBODY);
@@ -133,7 +133,7 @@ impl View {
         &self.asked
     }
 
-    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
+    pub(super) fn claims(&self) -> impl Iterator<Item = &SlotClaim> {
         self.claims.iter()
     }
 
@@ -150,7 +150,7 @@ impl View {
             let address = endpoints.get(node.id).cloned().or_else(|| Address::told(node.address, asked));
             let Some(address) = address else { continue };
             if node.is_master && !node.slots.is_empty() {
-                view.claims.push(Claim { epoch: node.epoch, master: address, slots: node.slots });
+                view.claims.push(SlotClaim { epoch: node.epoch, master: address, slots: node.slots });
             } else if !node.has_failed {
                 view.replicas.push(address);
             }
@@ -340,7 +340,7 @@ mod tests {
     /// Every slot belongs to the claim of the highest epoch that has it, and to nobody without one.
     fn judge(view: &View) {
         let map = map(std::slice::from_ref(view));
-        let has = |claim: &&Claim, slot| claim.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
+        let has = |claim: &&SlotClaim, slot| claim.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
         for slot in view.claims.iter().flat_map(|claim| &claim.slots).flat_map(|(first, last)| [*first, *last]).take(16)
         {
             let best = view.claims().filter(|claim| has(claim, slot)).max_by_key(|claim| claim.epoch).unwrap();

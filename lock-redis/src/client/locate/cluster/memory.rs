@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-use super::map::{Claim, Map, View};
+use super::map::{Map, SlotClaim, View};
 
 /// The time for which a claim is believed that nobody confirms.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -16,7 +16,7 @@ const BELIEVED: Duration = Duration::from_secs(30);
 /// The claims that were believed last. Bounded by the number of masters.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    claims: Vec<(Claim, BootInstant)>,
+    claims: Vec<(SlotClaim, BootInstant)>,
 }
 
 impl Memory {
