@@ -16,12 +16,15 @@ use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::{self, Key};
-use crate::store::values::{self, Nonce};
+use crate::store::values;
 use crate::wait::hand_over::{HandOverAnswer, HandedOver};
 use crate::wait::queue::{Offer, WaitQueues};
 
 const NO_ANSWER: &str =
     "no answer came to a hand-over, so it is unknown whether the lock was released by it or had been lost before";
+
+/// Whether the item was found to be the next one's, after a hand-over without an answer.
+type IsFound = bool;
 
 /// Releases and cancels attempts.
 pub(crate) struct Releaser {
@@ -43,7 +46,7 @@ impl Releaser {
             Some(queue) => Some(Box::pin(self.hand_over(queue, attempt, &entry, until)).await),
             None => None,
         };
-        let (handed, next) = handed.flatten().unwrap_or((HandedOver::No, None));
+        let (handed, is_found) = handed.flatten().unwrap_or((HandedOver::No, false));
         let removed = if handed.ends_release() {
             None
         } else {
@@ -61,26 +64,11 @@ impl Releaser {
         match handed.was_held(removed.released, removed.gone) {
             Some(true) => Ok(Released::Done),
             Some(false) => Ok(Released::NotHeld(Box::pin(self.records.reason_by(entry.nonce, until)).await)),
-            None => Box::pin(self.perhaps_released(attempt, entry.nonce, next, until)).await,
-        }
-    }
-
-    /// The fate of a lock that is not the holder's any more, after a hand-over without an answer.
-    async fn perhaps_released(
-        &self,
-        attempt: &Attempt,
-        holder: Nonce,
-        next: Option<(Key, Nonce)>,
-        until: BootInstant,
-    ) -> Result<Released, Error> {
-        if let Some(reason) = self.records.reason_by(holder, until).await {
-            return Ok(Released::NotHeld(Some(reason)));
-        }
-        let next = next.iter().map(|(key, nonce)| (*nonce, key));
-        match self.link.find_own(next, until).await.pop() {
-            Some(Ok(Some(_))) => Ok(Released::Done),
-            Some(Err(failure)) => Err(self.in_doubt(attempt).with_source(self.link.error(failure, Phase::Release))),
-            Some(Ok(None)) | None => Err(self.in_doubt(attempt)),
+            None if is_found => Ok(Released::Done),
+            None => match Box::pin(self.records.reason_by(entry.nonce, until)).await {
+                Some(reason) => Ok(Released::NotHeld(Some(reason))),
+                None => Err(self.in_doubt(attempt)),
+            },
         }
     }
 
@@ -99,22 +87,28 @@ impl Releaser {
         attempt: &Attempt,
         entry: &Arc<Entry>,
         until: BootInstant,
-    ) -> Option<(HandedOver, Option<(Key, Nonce)>)> {
+    ) -> Option<(HandedOver, IsFound)> {
         let [piece] = &*entry.pieces() else { return None };
         // A writer that became a reader has a key that nobody waits for in this queue.
         if piece.key != queue {
             return None;
         }
         let offer = self.queues.offer(&queue)?;
-        let next = (queue, offer.entry.nonce);
         let (releaser, entry, piece) = (self.clone(), entry.clone(), piece.clone());
         let work = self.link.detach_on_drop(async move { releaser.hand_to(offer, &entry, piece, until).await });
         let handed = self.link.within(attempt, Phase::Release, async { Ok(work.await) }).await;
-        Some((handed.unwrap_or(HandedOver::Perhaps), Some(next)))
+        Some(handed.unwrap_or((HandedOver::Perhaps, false)))
     }
 
     /// Turns the item into the other one's.
-    async fn hand_to(&self, offer: Offer, entry: &Entry, Piece { key, seen }: Piece, until: BootInstant) -> HandedOver {
+    async fn hand_to(
+        &self,
+        offer: Offer,
+        entry: &Entry,
+        Piece { key, seen }: Piece,
+        until: BootInstant,
+    ) -> (HandedOver, IsFound) {
+        let claimed_before = !offer.entry.is_answered();
         let sent_at = SystemClock.now();
         let gone_by = self.link.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, gone_by);
@@ -149,12 +143,17 @@ impl Releaser {
                 // does not count on the item by what it had.
                 offer.entry.doubt(&offer.entry.pieces(), gone_by);
                 // What is left of it is found as a claim that was not answered.
-                let _ = self.pieces.release_unanswered(&offer.entry, Phase::Release, self.link.deadline()).await;
+                let _ = self.pieces.release_unanswered(&offer.entry, Phase::Release, until).await;
             }
             HandedOver::No => offer.entry.refused(&key),
+            // As long as the offer has its turn here, nothing but this can have made the item the other one's.
+            HandedOver::Perhaps if !claimed_before => {
+                let found = self.link.find_own([(to, &key)].into_iter(), until).await;
+                return (handed, matches!(found.as_slice(), [Ok(Some(_))]));
+            }
             HandedOver::Perhaps => {}
         }
-        handed
+        (handed, false)
     }
 
     pub(crate) async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {

@@ -43,23 +43,6 @@ pub(crate) struct Renewer {
 
 impl Renewer {
     pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let refusals = batch.iter().map(|renewal| self.longest.check(renewal.attempt, renewal.ttl).err());
-        let refusals: Vec<_> = refusals.collect();
-        if refusals.iter().all(Option::is_none) {
-            return self.renew_in_time(batch).await;
-        }
-        // Each by itself: what one asks for is no reason for the others to be lost.
-        let fit = batch.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
-        let fit: Vec<_> = fit.map(|(renewal, _)| *renewal).collect();
-        let mut renewed = self.renew_in_time(&fit).await.into_iter();
-        let answers = refusals.into_iter().filter_map(|refusal| match refusal {
-            Some(error) => Some(Renewed::Unknown(error)),
-            None => renewed.next(),
-        });
-        answers.collect()
-    }
-
-    async fn renew_in_time(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let late = SystemClock.sleep_until(SystemClock.now().plus(patience(batch, self.op_timeout)));
         tokio::select! {
             biased;
@@ -185,8 +168,9 @@ impl<'a> LeaseRenewal<'a> {
     }
 }
 
-/// Time for which renewals are waited for: an answer counts as long as the lease lasts. The core sends another one meanwhile.
+/// Time for which renewals are waited for: an answer counts as long as what is asked for. The core sends another one meanwhile. A short
+/// lease does not cut the others off.
 fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
-    let shortest = batch.iter().map(|renewal| renewal.ttl).min().unwrap_or(op_timeout);
-    op_timeout.min(shortest)
+    let longest = batch.iter().map(|renewal| renewal.ttl).max().unwrap_or(op_timeout);
+    op_timeout.min(longest)
 }

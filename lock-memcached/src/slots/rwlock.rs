@@ -308,7 +308,7 @@ impl WantedLock for Writer<'_> {
         self.locks.acquirer.is_free(self.attempt, &keys::writer(&self.entry.lock)).await
     }
 
-    /// A look is at one slot as long as a reader that was there still is. Whenever all of them have left it is at every slot, and others may have come and gone there all the time.
+    /// Takes the number of keys that were read since the last call: one slot while a reader that was there stays, otherwise every slot.
     fn take_looks(&self) -> u32 {
         self.looked_at.swap(0, Ordering::Relaxed).max(1)
     }

@@ -80,7 +80,7 @@ pub struct Turns<W, O> {
     fairness: Fairness,
     /// Whether the last try was not answered.
     has_failed: bool,
-    /// The server's last answer, or the look after it.
+    /// The server's last answer, or the instant of the look that is planned after it.
     silent_from: BootInstant,
 }
 

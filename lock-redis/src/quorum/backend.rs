@@ -92,6 +92,10 @@ impl Backend for QuorumBackend {
         self.leaver.leave(attempt, left, time).await
     }
 
+    fn longest_ttl(&self) -> Duration {
+        self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL)
+    }
+
     /// A server that has started is not asked for so long: what it has forgotten has ended by then.
     fn longest_leave(&self) -> Duration {
         self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL)

@@ -3,7 +3,7 @@
 //! A request goes to the master of its slot. What that one refuses because it is not in charge (any more, yet, or at
 //! present) was not carried out, and is sent to another one, or again after a pause, as long as its operation has time.
 //! Those of many that go together follow only where they are sent elsewhere: any other refusal goes back to the caller,
-//! who asks again at a pace of its own, so that none of them holds up the answers to the others.
+//! who asks again at a pace of its own. So none but those that are sent elsewhere hold up the answers to the others.
 //! A request that was lost with its connection goes back to the caller, who knows by the attempt's number whether it may
 //! be sent again.
 //!
@@ -38,9 +38,9 @@ use crate::store::scripts::Script;
 use crate::store::slot::slot;
 use map::{Map, Nodes};
 
-/// The pause before a node that is not ready is asked again: the first one, and the longest, without their jitter.
+/// The pause before a node that is not ready is asked again: the first one, and the longest. Jitter adds as much at most.
 const PAUSE: Duration = Duration::from_millis(30);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The time after which somebody who waits for a node asks for a new map again.
 const LOOK: Duration = Duration::from_millis(100);
