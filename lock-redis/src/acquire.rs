@@ -1,6 +1,7 @@
 //! One request for a lock of any kind: may I have it now.
 //!
-//! A free mutex is taken by one short script; everything else, and a mutex that is shared with Redisson, by the long one.
+//! A free mutex is taken by one short script, and so are locks of the other kinds that are asked for together. Everything else, and a
+//! mutex that is shared with Redisson, takes the long one.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN` | `Unavailable` | definite: refused before the first write |
 //! | `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite, likewise |
 //! | `MOVED`, `ASK`, `CROSSSLOT` of a server that was not said to be of a cluster | `Unsupported` | definite |
-//! | `WRONGTYPE` | `Protocol` | nothing was written: the key holds foreign data |
-//! | `LOCKLIMIT`, `LOCKKIND`, `LOCKRECORD` (our scripts) | `LimitMismatch`, `Protocol`, `Protocol` | definite: nothing of this attempt was written |
+//! | `WRONGTYPE` | `Protocol` | nothing was written, but `Protocol` is never reported as definite: the key holds foreign data |
+//! | `LOCKLIMIT`, `LOCKKIND`, `LOCKRECORD` (our scripts) | `LimitMismatch`, `Protocol`, `Protocol` | nothing of this attempt was written; definite, but for `Protocol` |
 //! | a URL that is none, a database that the server does not have | `InvalidArgument` | definite |
 //! | anything else | `Protocol` | counts as unknown |
 

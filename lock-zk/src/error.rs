@@ -8,7 +8,7 @@
 //! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |
 //! | an argument that the client crate refuses | `InvalidArgument` | definite |
 //! | quota exceeded, throttled, a read-only server | `Unavailable` | definite: refused |
-//! | a node that is missing or there, where that cannot be | `Protocol` | definite |
+//! | a node that is missing or there, where that cannot be | `Protocol` | not carried out, but `Protocol` is never reported as definite |
 
 use std::time::Duration;
 

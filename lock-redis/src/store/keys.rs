@@ -133,7 +133,7 @@ impl Keys {
         if self.shared { b"1" } else { b"" }
     }
 
-    /// Lock, queue, waiters, tokens, forced: the order of every script.
+    /// Lock, queue, waiters, tokens, forced: the order of every script that begins with `base.lua`.
     pub(crate) fn all(&self) -> [Cow<'_, str>; 5] {
         [Cow::Borrowed(&*self.lock), self.side(":q"), self.side(":w"), self.tokens(), self.side(":x")]
     }
@@ -143,7 +143,7 @@ impl Keys {
         [Cow::Borrowed(&*self.lock), self.side(":w")]
     }
 
-    /// The lock: what the short release needs.
+    /// The lock alone, for scripts that leave or adopt it.
     pub(crate) fn to_release(&self) -> [Cow<'_, str>; 1] {
         [Cow::Borrowed(&*self.lock)]
     }
