@@ -25,8 +25,9 @@ pub(super) const SHARED_PERIOD: Duration = Duration::from_millis(200);
 const BEHIND_END: Duration = Duration::from_millis(2);
 /// The pause before the next ones are asked for when a heartbeat has found lost news.
 pub(crate) const SOON: Duration = Duration::from_millis(5);
-/// The pause before a heartbeat that failed is tried again.
+/// The pause before a heartbeat that failed is tried again: the first one. Each one more is twice as long, up to the longest.
 const RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_millis(800);
 /// The number of short heartbeats that follow each other at most.
 const MOST_QUIET: u8 = 64;
 /// The number of a client's first waiters for which one heartbeat asks.
@@ -55,6 +56,8 @@ pub(super) struct LockQueue<L> {
     pub(super) answered_at: BootInstant,
     /// The reason why the last heartbeat failed, if it did.
     pub(super) refused: Option<Arc<str>>,
+    /// The pause after the next one that fails.
+    retry: Duration,
 }
 
 /// The news of a heartbeat that should have come before.
@@ -82,13 +85,14 @@ impl<L: Lock> LockQueue<L> {
             holder: None,
             answered_at: now,
             refused: None,
+            retry: RETRY,
         }
     }
 
     /// The server has answered a request about this lock.
     pub(super) fn heard(&mut self, now: BootInstant) {
         self.answered_at = now;
-        self.refused = None;
+        (self.refused, self.retry) = (None, RETRY);
     }
 
     /// Whether the next heartbeat is a short one: nothing but a sign of life is expected.
@@ -158,7 +162,10 @@ impl<L: Lock> LockQueue<L> {
     /// A heartbeat failed.
     pub(super) fn failed(&mut self, agenda: &mut Agenda<L>, now: BootInstant, was_quiet: bool, error: &Error) {
         (self.asking, self.quiet) = (false, 0);
-        let pause = if was_quiet { Duration::ZERO } else { RETRY };
+        let pause = if was_quiet { Duration::ZERO } else { self.retry };
+        if !was_quiet {
+            self.retry = (self.retry * 2).min(LONGEST_RETRY);
+        }
         agenda.put_off(&mut self.entry, now.plus(pause).min(self.again_at));
         self.refused = Some(error.to_string().into());
     }

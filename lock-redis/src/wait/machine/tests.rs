@@ -63,6 +63,29 @@ fn the_reply_to_an_older_heartbeat_does_not_move_the_question_back() {
 }
 
 #[test]
+fn the_pause_after_a_heartbeat_that_failed_grows_until_one_is_answered() {
+    let mut machine = queued(&[1, 2], at(1000));
+    let error = Error::unavailable(Phase::Wait, "the cluster is down");
+    let mut now = at(3000);
+    let mut fails = |machine: &mut Waiters<OneLock, u8>| {
+        let due = machine.due(now, 1).0.pop().unwrap();
+        let _ = machine.failed(now, &due, &error);
+        let pause = machine.next(now).since(now);
+        now = now.plus(pause);
+        (now, pause.as_millis())
+    };
+    let pauses = [(); 5].map(|()| fails(&mut machine).1);
+    assert_eq!(pauses, [200, 400, 800, 800, 800]);
+    let (later, _) = fails(&mut machine);
+    let due = machine.due(later, 1).0.pop().unwrap();
+    let _ = machine.answered(later, &due, &HeartbeatReply { queued: vec![true; 2], ..reply(later) });
+    let again = at(60_000);
+    let due = machine.due(again, 1).0.pop().unwrap();
+    let _ = machine.failed(again, &due, &error);
+    assert_eq!(machine.next(again), again.plus(Duration::from_millis(200)));
+}
+
+#[test]
 fn whoever_begins_anew_asks_again_for_what_the_one_before_had_on_its_way() {
     let mut machine = queued(&[1], at(1000));
     let lost = beat(&mut machine, at(1000));
