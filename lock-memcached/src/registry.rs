@@ -408,6 +408,16 @@ mod tests {
         assert_eq!(entry.unsure(), [key("b")]);
     }
 
+    #[tokio::test]
+    async fn the_turn_is_waited_for_until_the_deadline_of_the_call() {
+        let entry = entry();
+        let until = || SystemClock.now().plus(Duration::from_millis(20));
+        let turn = entry.turn_by(until()).await.unwrap();
+        assert!(entry.turn_by(until()).await.unwrap_err().is_unknown, "what has the turn was not answered");
+        drop(turn);
+        entry.turn_by(until()).await.unwrap();
+    }
+
     #[test]
     fn a_refusal_says_nothing_of_an_earlier_release_that_was_not_answered() {
         let entry = entry();

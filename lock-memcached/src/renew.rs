@@ -174,3 +174,22 @@ fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
     let longest = batch.iter().map(|renewal| renewal.ttl).max().unwrap_or(op_timeout);
     op_timeout.min(longest)
 }
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Owner;
+
+    use super::*;
+
+    #[test]
+    fn a_short_lease_does_not_cut_off_those_that_are_renewed_with_it() {
+        let second = Duration::from_secs(1);
+        let attempt = |ttl| Attempt::new("lock".into(), Kind::Mutex, Owner::new(), ttl).unwrap();
+        let (short, long) = (attempt(second / 10), attempt(second * 10));
+        let batch = [Renewal::new(&short, second / 10), Renewal::new(&long, second * 10)];
+        assert_eq!(patience(&batch, second * 2), second * 2);
+        assert_eq!(patience(&batch[..1], second * 2), second / 10);
+        // What is asked for counts, and not the time for which it was taken.
+        assert_eq!(patience(&[Renewal::new(&short, second * 10)], second * 2), second * 2);
+    }
+}

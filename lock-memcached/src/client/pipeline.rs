@@ -396,3 +396,30 @@ pub(super) async fn by<T>(until: BootInstant, step: impl Future<Output = io::Res
     let outcome = wait::before(&SystemClock, |_| until, step).await;
     outcome.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value that is read where the server sends these bytes and closes the connection.
+    async fn read(sent: Vec<u8>, bytes: usize) -> io::Result<Vec<u8>> {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+        let mut accepted = server.accept().await.unwrap().0;
+        let (reader, _writer) = stream.into_split();
+        let mut reader = BufReader::new(reader);
+        let sending = async move { accepted.write_all(&sent).await.unwrap() };
+        tokio::join!(block(&mut reader, bytes), sending).0
+    }
+
+    #[tokio::test]
+    async fn a_value_is_read_whole_however_long_it_is() {
+        for bytes in [0, 19, MOST_AT_ONCE - 2, MOST_AT_ONCE - 1, MOST_AT_ONCE * 3] {
+            let value: Vec<_> = (0..bytes).map(|at| (at % 251) as u8).collect();
+            let sent = [&value[..], b"\r\n"].concat();
+            assert_eq!(read(sent.clone(), bytes).await.unwrap(), value);
+            let short = read(sent[..=bytes].to_vec(), bytes).await.unwrap_err();
+            assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+}

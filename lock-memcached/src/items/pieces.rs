@@ -35,7 +35,8 @@ impl Pieces {
     /// Releases everything that an attempt is known to have, by `until`.
     pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase, until: BootInstant) -> Result<Removed, Error> {
         entry.end();
-        self.release_now(entry, entry.pieces(), phase, until).await
+        let released = self.release_each(entry, entry.pieces(), until).await;
+        released.map_err(|failure| self.link.error(failure, phase))
     }
 
     /// Releases some of what an attempt is known to have, by `until`. What is not answered stays asked for, also when this is dropped.
@@ -47,16 +48,6 @@ impl Pieces {
         until: BootInstant,
     ) -> Result<Removed, Error> {
         entry.asks_release(&pieces);
-        self.release_now(entry, pieces, phase, until).await
-    }
-
-    async fn release_now(
-        &self,
-        entry: &Entry,
-        pieces: Vec<Piece>,
-        phase: Phase,
-        until: BootInstant,
-    ) -> Result<Removed, Error> {
         self.release_each(entry, pieces, until).await.map_err(|failure| self.link.error(failure, phase))
     }
 

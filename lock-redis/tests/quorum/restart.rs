@@ -1,5 +1,6 @@
 //! Servers that come back without their data: the one way in which a quorum can have two holders, and the rule against it.
 
+use lock_core::driver::Backend;
 use lock_redis::{ErrorKind, LossReason, Phase, QuorumLocks};
 
 use crate::servers::{PROMPTLY, Servers, about_time, eventually, hasty, long, ms};
@@ -91,6 +92,7 @@ fn servers_that_have_just_started_are_waited_for_and_the_error_says_so() {
         // A TTL for which the rule would not hold is refused, and so is an extension.
         let error = locks.mutex("restart").with_ttl(LONGEST + ms(1)).try_lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(locks.backend().longest_ttl(), LONGEST, "a longer one is refused before the client counts on it");
         let held = locks.mutex("restart").with_ttl(LONGEST).lock().await.unwrap();
         assert_eq!(held.extend(LONGEST * 2).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
         assert!(held.is_held());
