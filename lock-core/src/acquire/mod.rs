@@ -1,11 +1,13 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
+mod given_back;
 mod several;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::given_back::GivenBack;
 use crate::clock::{BootInstant, Deadline};
 use crate::driver::Inspection;
 use crate::driver::bound::{self, bounded};
@@ -93,13 +95,14 @@ impl Core {
         ask: F,
     ) -> Result<Option<Lease>, Error>
     where
-        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        F: Fn(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Acquired>,
     {
-        let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
+        let attempt =
+            self.attempt(&request, self.options.op_timeout).map_err(|error| self.named(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let began = self.keeper.clock.now();
-        let outcome = operation.run(self.ask(attempt, request.lease, wait, ask)).await;
+        let outcome = operation.run(self.ask_past_own(attempt, request, wait, ask)).await;
         match &outcome {
             Ok(Some(lease)) => {
                 let waited = lease.since().since(began);
@@ -113,6 +116,30 @@ impl Core {
             Err(error) => operation.fails(error),
         }
         outcome
+    }
+
+    /// Asks the backend, and once more if a try was refused while this client gave the lock back.
+    async fn ask_past_own<F, T>(
+        self: &Arc<Self>,
+        mut attempt: Arc<Attempt>,
+        request: AcquireRequest<'_>,
+        wait: Wait,
+        ask: F,
+    ) -> Result<Option<Lease>, Error>
+    where
+        F: Fn(Arc<Attempt>, Wait) -> T,
+        T: Future<Output = Acquired>,
+    {
+        let mut given_back = match wait {
+            Wait::Try => GivenBack::of(self, [request.name]),
+            Wait::Until(_) => None,
+        };
+        loop {
+            let outcome = self.ask(attempt, request.lease, wait, &ask).await;
+            let (Ok(None), Some(given_back)) = (&outcome, given_back.take()) else { return outcome };
+            let Some(left) = given_back.tried(self).await else { return outcome };
+            attempt = self.attempt(&request, left).map_err(|error| self.named(error, request.name))?;
+        }
     }
 
     /// Asks the backend until it answers or the client is closed, and undoes what remains of a request in vain.
@@ -137,10 +164,11 @@ impl Core {
             Wait::Try => (BootInstant::from_origin(Duration::ZERO), Phase::Acquire),
             Wait::Until(deadline) => (deadline.instant(), Phase::Wait),
         };
+        let op_timeout = undo.attempt.op_timeout;
         let asked = ask(undo.attempt.clone(), wait);
         let answer = tokio::select! {
             biased;
-            answer = bound::until(&*self.keeper.clock, end, self.options.op_timeout, phase, asked) => answer,
+            answer = bound::until(&*self.keeper.clock, end, op_timeout, phase, asked) => answer,
             () = self.keeper.shutdown.begun() => Err(closed().ended_early()),
         };
         match answer {
@@ -170,7 +198,7 @@ impl Core {
         ask: F,
     ) -> Result<Lease, Error>
     where
-        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        F: Fn(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Acquired>,
     {
         self.acquire(request, Wait::Until(Deadline::NEVER), ask).await?.ok_or_else(|| {
@@ -179,7 +207,7 @@ impl Core {
         })
     }
 
-    fn attempt(&self, request: &AcquireRequest<'_>) -> Result<Arc<Attempt>, Error> {
+    fn attempt(&self, request: &AcquireRequest<'_>, op_timeout: Duration) -> Result<Arc<Attempt>, Error> {
         request.name.check()?;
         self.keeper.check_lease(request.lease)?;
         request.owner.check()?;
@@ -191,7 +219,7 @@ impl Core {
             return Err(Error::invalid(Phase::Configure, what));
         }
         let mut attempt = Attempt::new(request.name.clone(), request.kind, request.owner.clone(), request.lease.ttl)?;
-        attempt.op_timeout = self.options.op_timeout;
+        attempt.op_timeout = op_timeout;
         attempt.patience = request.patience;
         Ok(Arc::new(attempt))
     }

@@ -1,7 +1,9 @@
 //! Several acquisitions in one step of the backend: all of them, or none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::given_back::GivenBack;
 use super::{AcquireRequest, Core, Undo, closed};
 use crate::driver::bound::bounded;
 use crate::driver::{Attempt, Grant, SeveralOutcome};
@@ -27,19 +29,10 @@ pub(crate) enum SeveralLeases {
 /// # Errors
 /// Those of one acquisition without waiting. Unless the backend told it and it is definite, every attempt is handed to the reaper.
 pub(crate) async fn several(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -> Result<SeveralLeases, Error> {
-    let mut undos = Vec::with_capacity(requests.len());
-    for request in requests {
-        match core.attempt(request) {
-            Ok(attempt) => undos.push(Undo::of(core, attempt)),
-            Err(error) => {
-                undos.into_iter().for_each(Undo::disarm);
-                return Err(core.named(error, request.name));
-            }
-        }
-    }
+    let undos = undos(core, requests, core.options.op_timeout)?;
     let began = core.keeper.clock.now();
     let mut operation = Operation::acquire_several(core.keeper.backend_name, requests.len());
-    let outcome = operation.run(ask(core, undos, requests)).await;
+    let outcome = operation.run(ask_past_own(core, undos, requests)).await;
     match &outcome {
         Ok(SeveralLeases::Granted(leases)) => {
             let waited = core.keeper.clock.now().since(began);
@@ -54,6 +47,36 @@ pub(crate) async fn several(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -
     outcome
 }
 
+/// An attempt for each of these, which is undone unless it is disarmed.
+fn undos<'a>(core: &'a Core, requests: &[AcquireRequest<'_>], op_timeout: Duration) -> Result<Vec<Undo<'a>>, Error> {
+    let mut undos = Vec::with_capacity(requests.len());
+    for request in requests {
+        match core.attempt(request, op_timeout) {
+            Ok(attempt) => undos.push(Undo::of(core, attempt)),
+            Err(error) => {
+                undos.into_iter().for_each(Undo::disarm);
+                return Err(core.named(error, request.name));
+            }
+        }
+    }
+    Ok(undos)
+}
+
+/// Asks, and once more if one was refused while this client gave it back.
+async fn ask_past_own<'a>(
+    core: &'a Arc<Core>,
+    mut undos: Vec<Undo<'a>>,
+    requests: &[AcquireRequest<'_>],
+) -> Result<SeveralLeases, Error> {
+    let mut given_back = GivenBack::of(core, requests.iter().map(|request| request.name));
+    loop {
+        let outcome = ask(core, undos, requests).await;
+        let (Ok(SeveralLeases::Held), Some(given_back)) = (&outcome, given_back.take()) else { return outcome };
+        let Some(left) = given_back.tried(core).await else { return outcome };
+        undos = self::undos(core, requests, left)?;
+    }
+}
+
 async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<'_>]) -> Result<SeveralLeases, Error> {
     // Those of one caller: an error is told with the name of the first.
     let named = |error: Error| requests.iter().take(1).fold(error, |error, first| core.named(error, first.name));
@@ -63,10 +86,11 @@ async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<
     }
     let attempts: Vec<Arc<Attempt>> = undos.iter().map(|undo| undo.attempt.clone()).collect();
     let attempts: Vec<&Attempt> = attempts.iter().map(|attempt| &**attempt).collect();
+    let op_timeout = attempts.first().map_or(core.options.op_timeout, |attempt| attempt.op_timeout);
     let asked = core.keeper.backend.try_several(&attempts);
     let answer = tokio::select! {
         biased;
-        answer = bounded(&*core.keeper.clock, core.options.op_timeout, Phase::Acquire, asked) => answer,
+        answer = bounded(&*core.keeper.clock, op_timeout, Phase::Acquire, asked) => answer,
         () = core.keeper.shutdown.begun() => Err(closed().ended_early()),
     };
     let refused = match answer {

@@ -121,6 +121,9 @@ impl Mutex {
 
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
+    /// While this client still gives the lock back in the background, as after a dropped guard, a refusal is asked for once more when that is
+    /// done.
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {

@@ -15,6 +15,7 @@ mod late;
 mod leave;
 mod multi;
 mod outage;
+mod own;
 mod permits;
 mod reentrant;
 mod runtimes;

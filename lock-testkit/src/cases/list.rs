@@ -68,6 +68,8 @@ cases! {
         "C-M08" "K7 K15" mutex::a_holder_that_tries_again_is_refused_rather_than_stuck ALL [];
         /// A dropped guard is released in the background within 1 s; that is no loss.
         "C-M09" "K8" mutex::a_dropped_guard_is_released_in_the_background ALL [];
+        /// Whoever drops a guard, or a try before its end, is granted the lock by the next try of the same client, however late that is undone.
+        "C-M09b" "K8" mutex::a_try_behind_what_its_client_dropped_is_granted ALL [];
         /// Freeing a grant that never was, or is gone, says so and changes nothing.
         "C-M10" "K3 K16" mutex::freeing_a_grant_that_is_not_there_changes_nothing ALL [FORCE];
         /// Releasing a grant whose entry the server lost is `NotHeld`; the next holder keeps the lock.
@@ -326,7 +328,7 @@ cases! {
         /// its TTL + 1 s.
         "C-F05" "K9" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links];
         /// An acquisition that is dropped before its reply, on a link that is late and healthy again, is undone within 1 s, although its lease is
-        /// long.
+        /// long; the next try of the same client is granted.
         "C-F05b" "K8 K9" replies::an_acquisition_that_is_dropped_before_its_reply_is_undone_at_once SIMPLE [Need::Links];
         /// The session of a holder ends while another one waits, who is granted; the former holder's late release is not done, and does not touch
         /// what the next one has.

@@ -170,6 +170,24 @@ pub(super) async fn a_dropped_guard_is_released_in_the_background(cx: Arc<Cx>) -
     cx.nothing_is_left().await
 }
 
+pub(super) async fn a_try_behind_what_its_client_dropped_is_granted(cx: Arc<Cx>) -> Verdict {
+    let (a, _) = cx.two().await?;
+    for polls in 1..=4 {
+        let guard = a.try_lock().await?.or_fail("a free lock was refused")?;
+        drop(guard);
+        let held = a.try_lock().await?.or_fail("refused behind a dropped guard of the same client")?;
+        release(held).await?;
+        let granted = {
+            let mut trying = pin!(a.try_lock());
+            crate::time::poll_times(trying.as_mut(), polls, ms(20)).await
+        };
+        drop(granted);
+        let held = a.try_lock().await?.or_fail(&format!("refused behind a try dropped at poll {polls}"))?;
+        release(held).await?;
+    }
+    cx.nothing_is_left().await
+}
+
 pub(super) async fn freeing_a_grant_that_is_not_there_changes_nothing(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
     let unknown = GrantId::random()?;

@@ -48,17 +48,29 @@ pub(super) async fn an_acquisition_that_is_dropped_before_its_reply_is_undone_at
     // The fault may meet what the client still does in the background instead, such as describing the grant of before.
     let mut was_late = false;
     for _ in 0..5 {
-        was_late = was_late || dropped_before_reply(&cx, 1).await?;
+        was_late = was_late || dropped_before_reply(&cx, 1, Next::Another).await?;
     }
     ensure!(was_late, "an acquisition without any request");
+    dropped_before_reply(&cx, 1, Next::Own).await?;
     for nth in 2..=REQUESTS {
-        dropped_before_reply(&cx, nth).await?;
+        for next in [Next::Another, Next::Own] {
+            dropped_before_reply(&cx, nth, next).await?;
+        }
     }
     cx.nothing_is_left().await
 }
 
+/// The one that asks for a lock whose acquisition was dropped.
+#[derive(Clone, Copy)]
+enum Next {
+    /// Another client, which waits.
+    Another,
+    /// The client that dropped it, which tries.
+    Own,
+}
+
 /// Drops an acquisition before the reply to its nth request, and sees the lock free at once; whether there was such a request.
-async fn dropped_before_reply(cx: &Arc<Cx>, nth: u64) -> Result<bool, Failure> {
+async fn dropped_before_reply(cx: &Arc<Cx>, nth: u64, next: Next) -> Result<bool, Failure> {
     let (lock, links) = cx.linked().await?;
     let lock = lock.with_ttl(ms(15_000));
     let late = links.inject(&LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(nth, &cx.namespace));
@@ -74,8 +86,11 @@ async fn dropped_before_reply(cx: &Arc<Cx>, nth: u64) -> Result<bool, Failure> {
     if let Some(outcome) = outcome {
         release(outcome?.or_fail("a lock that nobody else holds was refused")?).await?;
     }
-    let next = cx.contender().await?.try_lock_for(hand_over()).await?;
     let what = format!("taken by an acquisition that was dropped before the reply to its request {nth}");
+    let next = match next {
+        Next::Another => cx.contender().await?.try_lock_for(hand_over()).await?,
+        Next::Own => lock.try_lock().await?,
+    };
     release(next.or_fail(&what)?).await?;
     cx.residue_within(hand_over()).await?;
     Ok(is_late)

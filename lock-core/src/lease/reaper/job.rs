@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::untried::Untried;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
 use crate::driver::{Attempt, Backend, Cancelled, Left, SemaphoreBackend, log};
@@ -22,6 +23,8 @@ pub(super) struct Job {
     pub(super) task: Task,
     pub(super) until: BootInstant,
     pub(super) tries: u32,
+    /// Until its first try has ended, whatever the outcome.
+    untried: Option<Untried>,
     operation: Operation,
     _under_way: UnderWay,
 }
@@ -65,10 +68,11 @@ impl Job {
         attempt: Arc<Attempt>,
         task: Task,
         until: BootInstant,
+        untried: Option<Untried>,
         under_way: UnderWay,
     ) -> Self {
         let operation = Operation::reap(backend_name, &attempt, task.name());
-        Self { attempt, task, until, tries: 0, operation, _under_way: under_way }
+        Self { attempt, task, until, tries: 0, untried, operation, _under_way: under_way }
     }
 
     /// Tries the job once.
@@ -121,6 +125,12 @@ impl Job {
         if asked(|| backend.is_settled(&self.attempt)) { Progress::Done } else { Progress::Returned }
     }
 
+    /// Counts a try that has ended.
+    pub(super) fn note_tried(&mut self) {
+        self.tries += 1;
+        self.untried = None;
+    }
+
     /// Ends the job, and says how in its span.
     pub(super) fn ends(mut self, outcome: &'static str) {
         self.operation.note("tries", self.tries);
@@ -137,6 +147,11 @@ impl Job {
 }
 
 impl Task {
+    /// Whether somebody may have the lock, or more of it, once it is done.
+    pub(super) fn gives_back(&self) -> bool {
+        !matches!(self, Self::Leave { .. })
+    }
+
     fn phase(&self) -> Phase {
         match self {
             Self::Release | Self::Leave { .. } | Self::Shrink { .. } => Phase::Release,

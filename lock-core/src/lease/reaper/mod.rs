@@ -11,6 +11,7 @@ mod backlog;
 mod job;
 mod lane;
 mod left;
+mod untried;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,12 +27,14 @@ use tokio::sync::Notify;
 use self::backlog::Backlog;
 use self::job::{Job, Progress, Task};
 use self::left::LeftGrants;
+use self::untried::UntriedJobs;
 use super::LiveGrant;
 use super::background::{self, Background, Carried};
 use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::asked;
 use crate::driver::{Attempt, Backend, SemaphoreBackend, log};
+use crate::name::LockName;
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
 use crate::sync::locked;
@@ -55,6 +58,7 @@ struct Jobs {
     shutdown: Arc<Shutdown>,
     background: Background,
     queue: Mutex<JobQueue>,
+    untried: Arc<UntriedJobs>,
     wake: Notify,
     closed: AtomicBool,
 }
@@ -94,6 +98,7 @@ impl Reaper {
             shutdown,
             background: Background::at(runtime),
             queue: Mutex::default(),
+            untried: Arc::default(),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
         }))
@@ -154,6 +159,19 @@ impl Reaper {
         self.push(live.attempt.clone(), Task::Shrink { semaphore, live, keep }, BootInstant::FAR_FUTURE);
     }
 
+    /// The end of the first try to give back each lock of this name that is to be given back now; `None` if there is none.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await point.
+    pub(crate) fn given_back(&self, name: &LockName) -> Option<impl Future<Output = ()> + use<>> {
+        self.0.untried.tried(name)
+    }
+
+    /// Whether anything is to be given back that was not tried to be given back yet.
+    pub(crate) fn has_untried(&self) -> bool {
+        !self.0.untried.is_empty()
+    }
+
     /// The number of jobs that there was no room for and that may have left something.
     pub(crate) fn discarded(&self) -> usize {
         let queue = locked(&self.0.queue);
@@ -162,8 +180,7 @@ impl Reaper {
     }
 
     fn push(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) {
-        let job = Job::new(self.0.backend_name, attempt, task, until, self.0.shutdown.track());
-        self.0.take_in(job);
+        self.0.take_in(self.0.job(attempt, task, until));
         self.ensure_running();
     }
 }
@@ -204,7 +221,13 @@ impl Jobs {
     /// Releases a grant that was left: its time is over.
     fn release_left(&self, attempt: Arc<Attempt>) {
         let until = self.gone_by(&attempt, self.clock.now().plus(attempt.ttl));
-        self.take_in(Job::new(self.backend_name, attempt, Task::Release, until, self.shutdown.track()));
+        self.take_in(self.job(attempt, Task::Release, until));
+    }
+
+    /// A job that begins now.
+    fn job(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) -> Job {
+        let untried = task.gives_back().then(|| self.untried.begin(&attempt.name));
+        Job::new(self.backend_name, attempt, task, until, untried, self.shutdown.track())
     }
 
     /// Whether there must be room for this job: what it undoes does not end with a lease by itself.
@@ -278,7 +301,7 @@ impl Jobs {
 
     /// Goes on with a job that was tried.
     fn settle(&self, mut job: Job, probe: Option<u64>, progress: &Progress) {
-        job.tries += 1;
+        job.note_tried();
         let now = self.clock.now();
         let answered = !matches!(progress, Progress::Unanswered);
         // It may have moved since.

@@ -72,8 +72,7 @@ pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> R
 /// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
 ///
 /// Where they are taken [in one step](self#in-one-step-or-one-by-one), a refusal leaves nothing to be released. Elsewhere, locks that were taken are released before the answer, for at most 100 ms or, on a slow link, twice the time in which the quickest of
-/// them was taken, and one operation timeout at most. A release that is not confirmed by then goes on in the background, and the
-/// next call may find its own locks in the way.
+/// them was taken, and one operation timeout at most. A release that is not confirmed by then goes on in the background.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] or

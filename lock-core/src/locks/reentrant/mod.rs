@@ -143,6 +143,8 @@ impl ReentrantMutex {
 
     /// Takes the lock if no other owner holds it; `Ok(None)` if one does.
     ///
+    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
     /// It does not wait for another task of the same owner that is waiting in the queue.
     ///
     /// # Examples

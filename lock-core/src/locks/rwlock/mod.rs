@@ -129,6 +129,8 @@ impl RwLock {
 
     /// Takes a shared grant if it can be had now; `Ok(None)` if not.
     ///
+    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
@@ -206,6 +208,8 @@ impl RwLock {
     }
 
     /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
+    ///
+    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
     ///
     /// # Examples
     /// ```

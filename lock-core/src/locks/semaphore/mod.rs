@@ -141,6 +141,8 @@ impl Semaphore {
 
     /// Takes one permit if it can be had now; `Ok(None)` if not.
     ///
+    /// Permits that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
     /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
