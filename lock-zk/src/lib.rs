@@ -71,6 +71,23 @@ pub mod machine {
 ///
 /// When it is dropped, with every handle and guard, its session is closed, and with it goes whatever it still held. To wait for
 /// that, or not to depend on every guard, [close the session](ZkLocks::close_session).
+///
+/// # Examples
+/// ```no_run
+/// # async fn doc() -> Result<(), lock_zk::Error> {
+/// use std::time::Duration;
+///
+/// use lock_zk::{ZkConfig, ZkLocks};
+///
+/// let config = ZkConfig::new("zk://zoo1:2181,zoo2:2181,zoo3:2181").with_session_timeout(Duration::from_secs(6));
+/// let locks = ZkLocks::connect_with(config).await?;
+/// if let Some(guard) = locks.mutex("orders/42").try_lock_for(Duration::from_secs(5)).await? {
+///     // … the work …
+///     guard.release().await?;
+/// }
+/// locks.close_session().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ZkLocks(Client<ZkBackend>);
 

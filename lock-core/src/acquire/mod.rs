@@ -41,14 +41,30 @@ pub(crate) struct Core {
 /// The waiting of an acquisition: none, or until a deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wait {
+    /// None; a refusal that this client may have caused itself is asked for once more.
     Try,
+    /// None: one request, as at the end of a wait.
+    Once,
     Until(Deadline),
 }
 
 impl Wait {
+    /// The deadline, if it waits.
+    pub(crate) fn deadline(self) -> Option<Deadline> {
+        match self {
+            Self::Try | Self::Once => None,
+            Self::Until(deadline) => Some(deadline),
+        }
+    }
+
+    /// Whether no time is left at this instant.
+    pub(crate) fn is_over(self, now: BootInstant) -> bool {
+        self.deadline().is_none_or(|deadline| deadline.has_passed(now))
+    }
+
     fn name(self) -> &'static str {
         match self {
-            Self::Try => "try",
+            Self::Try | Self::Once => "try",
             Self::Until(Deadline::NEVER) => "unlimited",
             Self::Until(_) => "limited",
         }
@@ -98,48 +114,52 @@ impl Core {
         F: Fn(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Acquired>,
     {
-        let attempt =
-            self.attempt(&request, self.options.op_timeout).map_err(|error| self.named(error, request.name))?;
-        let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let began = self.keeper.clock.now();
-        let outcome = operation.run(self.ask_past_own(attempt, request, wait, ask)).await;
+        let mut given_back = match wait {
+            Wait::Try => GivenBack::of(self, [&request]),
+            Wait::Once | Wait::Until(_) => None,
+        };
+        let mut limit = None;
+        loop {
+            let outcome = self.acquire_once(request, wait, began, limit, &ask).await;
+            let Ok(None) = outcome else { return outcome };
+            limit = match given_back.take() {
+                Some(given_back) => given_back.tried(self).await,
+                None => None,
+            };
+            if limit.is_none() {
+                self.keeper.meters.refused();
+                return Ok(None);
+            }
+        }
+    }
+
+    /// One attempt of an acquisition that began at this instant. With a limit it is given up then.
+    async fn acquire_once<F, T>(
+        self: &Arc<Self>,
+        request: AcquireRequest<'_>,
+        wait: Wait,
+        began: BootInstant,
+        limit: Option<BootInstant>,
+        ask: &F,
+    ) -> Result<Option<Lease>, Error>
+    where
+        F: Fn(Arc<Attempt>, Wait) -> T,
+        T: Future<Output = Acquired>,
+    {
+        let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
+        let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
+        let outcome = operation.run(self.ask(attempt, request.lease, wait, limit, ask)).await;
         match &outcome {
             Ok(Some(lease)) => {
                 let waited = lease.since().since(began);
                 self.keeper.meters.granted(waited);
                 lease.describe(&mut operation, waited);
             }
-            Ok(None) => {
-                self.keeper.meters.refused();
-                operation.ends("refused");
-            }
+            Ok(None) => operation.ends("refused"),
             Err(error) => operation.fails(error),
         }
         outcome
-    }
-
-    /// Asks the backend, and once more if a try was refused while this client gave the lock back.
-    async fn ask_past_own<F, T>(
-        self: &Arc<Self>,
-        mut attempt: Arc<Attempt>,
-        request: AcquireRequest<'_>,
-        wait: Wait,
-        ask: F,
-    ) -> Result<Option<Lease>, Error>
-    where
-        F: Fn(Arc<Attempt>, Wait) -> T,
-        T: Future<Output = Acquired>,
-    {
-        let mut given_back = match wait {
-            Wait::Try => GivenBack::of(self, [request.name]),
-            Wait::Until(_) => None,
-        };
-        loop {
-            let outcome = self.ask(attempt, request.lease, wait, &ask).await;
-            let (Ok(None), Some(given_back)) = (&outcome, given_back.take()) else { return outcome };
-            let Some(left) = given_back.tried(self).await else { return outcome };
-            attempt = self.attempt(&request, left).map_err(|error| self.named(error, request.name))?;
-        }
     }
 
     /// Asks the backend until it answers or the client is closed, and undoes what remains of a request in vain.
@@ -148,10 +168,11 @@ impl Core {
         attempt: Arc<Attempt>,
         lease: &LeaseOptions,
         wait: Wait,
-        ask: F,
+        limit: Option<BootInstant>,
+        ask: &F,
     ) -> Result<Option<Lease>, Error>
     where
-        F: FnOnce(Arc<Attempt>, Wait) -> T,
+        F: Fn(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Acquired>,
     {
         let undo = Undo::of(self, attempt);
@@ -160,15 +181,14 @@ impl Core {
             undo.disarm();
             return Err(error);
         }
-        let (end, phase) = match wait {
-            Wait::Try => (BootInstant::from_origin(Duration::ZERO), Phase::Acquire),
-            Wait::Until(deadline) => (deadline.instant(), Phase::Wait),
+        let (end, phase) = match wait.deadline() {
+            None => (BootInstant::from_origin(Duration::ZERO), Phase::Acquire),
+            Some(deadline) => (deadline.instant(), Phase::Wait),
         };
-        let op_timeout = undo.attempt.op_timeout;
         let asked = ask(undo.attempt.clone(), wait);
         let answer = tokio::select! {
             biased;
-            answer = bound::until(&*self.keeper.clock, end, op_timeout, phase, asked) => answer,
+            answer = bound::until(&*self.keeper.clock, end, self.options.op_timeout, limit, phase, asked) => answer,
             () = self.keeper.shutdown.begun() => Err(closed().ended_early()),
         };
         match answer {
@@ -176,14 +196,14 @@ impl Core {
             Ok(None) => {
                 match wait {
                     Wait::Until(_) => self.cancel_expired_wait(undo).await,
-                    Wait::Try => undo.disarm(),
+                    Wait::Try | Wait::Once => undo.disarm(),
                 }
                 Ok(None)
             }
             Err(error) => {
                 let error = self.named(error, &undo.attempt.name);
                 let answered = error.is_definite();
-                if matches!(wait, Wait::Try) && answered {
+                if wait.deadline().is_none() && answered {
                     undo.disarm();
                 }
                 Err(error)
@@ -207,7 +227,7 @@ impl Core {
         })
     }
 
-    fn attempt(&self, request: &AcquireRequest<'_>, op_timeout: Duration) -> Result<Arc<Attempt>, Error> {
+    fn attempt(&self, request: &AcquireRequest<'_>) -> Result<Arc<Attempt>, Error> {
         request.name.check()?;
         self.keeper.check_lease(request.lease)?;
         request.owner.check()?;
@@ -219,7 +239,7 @@ impl Core {
             return Err(Error::invalid(Phase::Configure, what));
         }
         let mut attempt = Attempt::new(request.name.clone(), request.kind, request.owner.clone(), request.lease.ttl)?;
-        attempt.op_timeout = op_timeout;
+        attempt.op_timeout = self.options.op_timeout;
         attempt.patience = request.patience;
         Ok(Arc::new(attempt))
     }

@@ -1,11 +1,11 @@
 //! Several acquisitions in one step of the backend: all of them, or none.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::given_back::GivenBack;
-use super::{AcquireRequest, Core, Undo, closed};
-use crate::driver::bound::bounded;
+use super::{AcquireRequest, Core, Undo, Wait, closed};
+use crate::clock::BootInstant;
+use crate::driver::bound;
 use crate::driver::{Attempt, Grant, SeveralOutcome};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::Lease;
@@ -22,17 +22,52 @@ pub(crate) enum SeveralLeases {
     OneByOne,
 }
 
-/// Asks for all of these in one step, without waiting.
+/// Asks for all of these in one step, without waiting: for a try, or at the beginning of a wait.
 ///
 /// From before the first request until the outcome is known, dropping this future hands every attempt to the reaper.
 ///
 /// # Errors
 /// Those of one acquisition without waiting. Unless the backend told it and it is definite, every attempt is handed to the reaper.
-pub(crate) async fn several(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -> Result<SeveralLeases, Error> {
-    let undos = undos(core, requests, core.options.op_timeout)?;
+pub(crate) async fn several(
+    core: &Arc<Core>,
+    requests: &[AcquireRequest<'_>],
+    wait: Wait,
+) -> Result<SeveralLeases, Error> {
     let began = core.keeper.clock.now();
+    let mut given_back = match wait {
+        Wait::Try => GivenBack::of(core, requests),
+        Wait::Once | Wait::Until(_) => None,
+    };
+    let mut limit = None;
+    loop {
+        let outcome = once(core, requests, began, limit).await;
+        let (Ok(SeveralLeases::Held), Some(given_back)) = (&outcome, given_back.take()) else { return outcome };
+        limit = given_back.tried(core).await;
+        if limit.is_none() {
+            return outcome;
+        }
+    }
+}
+
+/// One attempt at each of these, for a call that began at this instant. With a limit they are given up then.
+async fn once(
+    core: &Arc<Core>,
+    requests: &[AcquireRequest<'_>],
+    began: BootInstant,
+    limit: Option<BootInstant>,
+) -> Result<SeveralLeases, Error> {
+    let mut undos = Vec::with_capacity(requests.len());
+    for request in requests {
+        match core.attempt(request) {
+            Ok(attempt) => undos.push(Undo::of(core, attempt)),
+            Err(error) => {
+                undos.into_iter().for_each(Undo::disarm);
+                return Err(core.named(error, request.name));
+            }
+        }
+    }
     let mut operation = Operation::acquire_several(core.keeper.backend_name, requests.len());
-    let outcome = operation.run(ask_past_own(core, undos, requests)).await;
+    let outcome = operation.run(ask(core, undos, requests, limit)).await;
     match &outcome {
         Ok(SeveralLeases::Granted(leases)) => {
             let waited = core.keeper.clock.now().since(began);
@@ -47,37 +82,12 @@ pub(crate) async fn several(core: &Arc<Core>, requests: &[AcquireRequest<'_>]) -
     outcome
 }
 
-/// An attempt for each of these, which is undone unless it is disarmed.
-fn undos<'a>(core: &'a Core, requests: &[AcquireRequest<'_>], op_timeout: Duration) -> Result<Vec<Undo<'a>>, Error> {
-    let mut undos = Vec::with_capacity(requests.len());
-    for request in requests {
-        match core.attempt(request, op_timeout) {
-            Ok(attempt) => undos.push(Undo::of(core, attempt)),
-            Err(error) => {
-                undos.into_iter().for_each(Undo::disarm);
-                return Err(core.named(error, request.name));
-            }
-        }
-    }
-    Ok(undos)
-}
-
-/// Asks, and once more if one was refused while this client gave it back.
-async fn ask_past_own<'a>(
-    core: &'a Arc<Core>,
-    mut undos: Vec<Undo<'a>>,
+async fn ask(
+    core: &Arc<Core>,
+    undos: Vec<Undo<'_>>,
     requests: &[AcquireRequest<'_>],
+    limit: Option<BootInstant>,
 ) -> Result<SeveralLeases, Error> {
-    let mut given_back = GivenBack::of(core, requests.iter().map(|request| request.name));
-    loop {
-        let outcome = ask(core, undos, requests).await;
-        let (Ok(SeveralLeases::Held), Some(given_back)) = (&outcome, given_back.take()) else { return outcome };
-        let Some(left) = given_back.tried(core).await else { return outcome };
-        undos = self::undos(core, requests, left)?;
-    }
-}
-
-async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<'_>]) -> Result<SeveralLeases, Error> {
     // Those of one caller: an error is told with the name of the first.
     let named = |error: Error| requests.iter().take(1).fold(error, |error, first| core.named(error, first.name));
     if core.keeper.shutdown.has_begun() {
@@ -86,11 +96,11 @@ async fn ask(core: &Arc<Core>, undos: Vec<Undo<'_>>, requests: &[AcquireRequest<
     }
     let attempts: Vec<Arc<Attempt>> = undos.iter().map(|undo| undo.attempt.clone()).collect();
     let attempts: Vec<&Attempt> = attempts.iter().map(|attempt| &**attempt).collect();
-    let op_timeout = attempts.first().map_or(core.options.op_timeout, |attempt| attempt.op_timeout);
+    let (clock, op_timeout) = (&*core.keeper.clock, core.options.op_timeout);
     let asked = core.keeper.backend.try_several(&attempts);
     let answer = tokio::select! {
         biased;
-        answer = bounded(&*core.keeper.clock, op_timeout, Phase::Acquire, asked) => answer,
+        answer = bound::until(clock, clock.now(), op_timeout, limit, Phase::Acquire, asked) => answer,
         () = core.keeper.shutdown.begun() => Err(closed().ended_early()),
     };
     let refused = match answer {

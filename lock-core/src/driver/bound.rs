@@ -28,10 +28,10 @@ pub(crate) async fn bounded<T>(
     phase: Phase,
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    until(clock, BootInstant::from_origin(Duration::ZERO), op_timeout, phase, request).await
+    until(clock, BootInstant::from_origin(Duration::ZERO), op_timeout, None, phase, request).await
 }
 
-/// Runs a request until one operation timeout and some slack after `end`, or after now if that is later.
+/// Runs a request until one operation timeout and some slack after `end`, or after now if that is later; with a limit, until that.
 ///
 /// # Errors
 /// The request's own error, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over.
@@ -42,10 +42,11 @@ pub(crate) async fn until<T>(
     clock: &dyn Clock,
     end: BootInstant,
     op_timeout: Duration,
+    limit: Option<BootInstant>,
     phase: Phase,
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    cut(clock, |now| end.max(now).plus(op_timeout).plus(SLACK), phase, request).await
+    cut(clock, |now| limit.unwrap_or_else(|| end.max(now).plus(op_timeout).plus(SLACK)), phase, request).await
 }
 
 /// Runs one of several requests that have one end together: one operation timeout and some slack after `end`.

@@ -29,7 +29,7 @@ use crate::trace::Operation;
 /// # Drop
 /// Dropping a guard releases the lock in the background; it never blocks and reports nothing, not even that the
 /// lock was gone before. Until that release has
-/// reached the server, or the lease has ended, the lock stays taken; a try of the client itself waits for that release, for half of its operation
+/// reached the server, or the lease has ended, the lock stays taken; a try of the client itself waits until that was tried, for half of the operation
 /// timeout at most. Use `release` to know, and [`Client::close`](crate::Client::close) before the program ends.
 ///
 /// # Examples

@@ -100,7 +100,7 @@ pub(crate) async fn adopt(
         return Err(core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
     }
     let ask = async |attempt: Arc<Attempt>, _| backend.adopt(&attempt, detached.grant, detached.token).await;
-    core.acquire(request, Wait::Try, ask).await?.map(MutexGuard::of).ok_or_else(|| {
+    core.acquire(request, Wait::Once, ask).await?.map(MutexGuard::of).ok_or_else(|| {
         let what = "the servers have no such grant (any more): it has ended, or was adopted before";
         core.named(Error::new(ErrorKind::NotHeld, Phase::Acquire, what), &detached.name)
     })

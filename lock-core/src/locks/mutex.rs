@@ -121,8 +121,8 @@ impl Mutex {
 
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
-    /// While this client still gives the lock back in the background, as after a dropped guard, a refusal is asked for once more when that is
-    /// done.
+    /// A refusal is asked for once more if this client was to give the lock back in the background, as after a dropped guard: when that was
+    /// tried, if half of the operation timeout is left by then.
     ///
     /// # Examples
     /// ```
@@ -276,7 +276,7 @@ impl Mutex {
         &self.core
     }
 
-    async fn acquire(&self, wait: Wait) -> Result<Option<MutexGuard>, Error> {
+    pub(crate) async fn acquire(&self, wait: Wait) -> Result<Option<MutexGuard>, Error> {
         let lease = self.core.acquire(self.request(), wait, |attempt, wait| self.ask(attempt, wait)).await?;
         Ok(lease.map(MutexGuard))
     }
@@ -292,9 +292,9 @@ impl Mutex {
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
-        match wait {
-            Wait::Try => self.backend.try_lock(&attempt).await,
-            Wait::Until(deadline) => self.backend.lock(&attempt, deadline).await,
+        match wait.deadline() {
+            None => self.backend.try_lock(&attempt).await,
+            Some(deadline) => self.backend.lock(&attempt, deadline).await,
         }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     Hangs,
     /// Carries it, and keeps the answer until the fault changes.
     KeepsAnswers,
+    /// Carries it after this time.
+    Late(Duration),
     /// Panics: a backend with a mistake.
     Panics,
 }
@@ -280,6 +282,10 @@ impl Faulty {
                     self.clock.sleep_until(self.clock.now().plus(Duration::from_millis(50))).await;
                 }
                 answer
+            }
+            Fault::Late(time) => {
+                self.clock.sleep_until(self.clock.now().plus(time)).await;
+                request.await
             }
             Fault::Panics => panic!("a mistake in the backend, planted by the test"),
             Fault::LosesAnswers => {

@@ -187,6 +187,24 @@ fn what_was_to_be_released_is_released_on_another_runtime() {
 }
 
 #[test]
+fn a_try_has_what_was_being_released_when_its_runtime_ended_released_first() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    home.block_on(async {
+        let guard = locks.mutex("a").lock().await.unwrap();
+        lab.line.set(Fault::Hangs);
+        drop(guard);
+        lab.line.asked_times("release", 1).await;
+    });
+    lab.line.set(Fault::None);
+    drop(home);
+    here.block_on(async {
+        assert!(soon("the try", locks.mutex("a").try_lock()).await.unwrap().is_some());
+    });
+}
+
+#[test]
 fn what_was_being_released_when_its_runtime_ended_is_released_on_another_one() {
     let (home, here) = (runtime(), runtime());
     let lab = Lab::new();

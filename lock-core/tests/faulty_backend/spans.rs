@@ -123,6 +123,18 @@ async fn an_acquisition_tells_how_it_ended() {
 }
 
 #[tokio::test]
+async fn a_try_that_is_asked_for_once_more_has_a_span_for_each_of_its_grants() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lock = locks.mutex("a");
+    drop(lock.lock().await.unwrap());
+    let (spans, _listening) = Spans::listen();
+    let guard = lock.try_lock().await.unwrap().unwrap();
+    assert_eq!(spans.values("lock.acquire", "outcome"), ["refused", "granted"]);
+    assert_eq!(spans.values("lock.acquire", "grant")[1], guard.grant_id().to_string());
+}
+
+#[tokio::test]
 async fn what_is_left_to_the_background_tells_what_became_of_it() {
     let (spans, _listening) = Spans::listen();
     let lab = Lab::new();

@@ -177,11 +177,13 @@ pub(super) async fn a_try_behind_what_its_client_dropped_is_granted(cx: Arc<Cx>)
         drop(guard);
         let held = a.try_lock().await?.or_fail("refused behind a dropped guard of the same client")?;
         release(held).await?;
-        let granted = {
+        let ended = {
             let mut trying = pin!(a.try_lock());
             crate::time::poll_times(trying.as_mut(), polls, ms(20)).await
         };
-        drop(granted);
+        if let Some(outcome) = ended {
+            drop(outcome?.or_fail("a free lock was refused")?);
+        }
         let held = a.try_lock().await?.or_fail(&format!("refused behind a try dropped at poll {polls}"))?;
         release(held).await?;
     }

@@ -33,7 +33,7 @@ use super::background::{self, Background, Carried};
 use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::asked;
-use crate::driver::{Attempt, Backend, SemaphoreBackend, log};
+use crate::driver::{Attempt, Backend, Kind, SemaphoreBackend, log};
 use crate::name::LockName;
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
@@ -159,12 +159,12 @@ impl Reaper {
         self.push(live.attempt.clone(), Task::Shrink { semaphore, live, keep }, BootInstant::FAR_FUTURE);
     }
 
-    /// The end of the first try to give back each lock of this name that is to be given back now; `None` if there is none.
+    /// The end of the first tries to give back what is to be given back of this lock now; `None` if nothing is.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
-    pub(crate) fn given_back(&self, name: &LockName) -> Option<impl Future<Output = ()> + use<>> {
-        self.0.untried.tried(name)
+    pub(crate) fn given_back(&self, name: &LockName, kind: Kind) -> Option<impl Future<Output = ()> + use<>> {
+        self.0.untried.tried(name, kind)
     }
 
     /// Whether anything is to be given back that was not tried to be given back yet.
@@ -226,7 +226,7 @@ impl Jobs {
 
     /// A job that begins now.
     fn job(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) -> Job {
-        let untried = task.gives_back().then(|| self.untried.begin(&attempt.name));
+        let untried = task.gives_back().then(|| self.untried.begin(&attempt));
         Job::new(self.backend_name, attempt, task, until, untried, self.shutdown.track())
     }
 
@@ -413,7 +413,6 @@ async fn run(jobs: Arc<Jobs>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Kind;
     use crate::memory::MemoryStore;
     use crate::owner::Owner;
 

@@ -1,10 +1,9 @@
 //! A lock that can be one of several.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::one_guard::OneGuard;
-use crate::acquire::{AcquireRequest, Core};
+use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::locks::{FencedGuard, FencedMutex, FencedRwLock, Mutex, MutexGuard, RwLock};
@@ -116,14 +115,18 @@ impl Lockable {
         })
     }
 
-    /// Waits for the lock for at most this long.
-    pub(super) async fn try_lock_for(&self, wait: Duration) -> Result<Option<OneGuard>, Error> {
+    /// Acquires the lock, waiting like this; `None` if that was in vain.
+    pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<OneGuard>, Error> {
         Ok(match &self.0 {
-            Side::Mutex(lock) => lock.try_lock_for(wait).await?.map(OneGuard::Mutex),
-            Side::FencedMutex(lock) => lock.try_lock_for(wait).await?.map(FencedGuard::into_inner).map(OneGuard::Mutex),
-            Side::Write(lock) => lock.try_write_for(wait).await?.map(OneGuard::Write),
+            Side::Mutex(lock) => lock.acquire(wait).await?.map(OneGuard::Mutex),
+            Side::FencedMutex(lock) => {
+                let guard = lock.as_unfenced().acquire(wait).await?.map(FencedGuard::of).transpose()?;
+                guard.map(FencedGuard::into_inner).map(OneGuard::Mutex)
+            }
+            Side::Write(lock) => lock.acquire_write(wait).await?.map(OneGuard::Write),
             Side::FencedWrite(lock) => {
-                lock.try_write_for(wait).await?.map(FencedGuard::into_inner).map(OneGuard::Write)
+                let guard = lock.as_unfenced().acquire_write(wait).await?.map(FencedGuard::of).transpose()?;
+                guard.map(FencedGuard::into_inner).map(OneGuard::Write)
             }
         })
     }

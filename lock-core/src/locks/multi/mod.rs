@@ -17,7 +17,7 @@ mod taking;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Core;
+use crate::acquire::{Core, Wait};
 use crate::clock::Deadline;
 use crate::driver::bound;
 use crate::error::{Error, Phase};
@@ -55,7 +55,7 @@ use taking::Taking;
 /// May be dropped at any await point: nothing of any of the locks stays behind.
 pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<MultiGuard, Error> {
     let (locks, core) = sorted(locks)?;
-    let before = match one_step(&core, &locks, Deadline::NEVER).await? {
+    let before = match one_step(&core, &locks, Wait::Until(Deadline::NEVER)).await? {
         OneStep::Taken(all) => return Ok(all),
         OneStep::Held => Certainty::Known,
         OneStep::OneByOne(before) => before,
@@ -116,7 +116,7 @@ pub async fn try_lock_all_for(
     let (locks, core) = sorted(locks)?;
     let clock = &core.keeper.clock;
     let deadline = Deadline::after(clock.now(), wait);
-    let before = match one_step(&core, &locks, deadline).await? {
+    let before = match one_step(&core, &locks, core.deadline(wait)).await? {
         OneStep::Taken(all) => return Ok(Some(all)),
         OneStep::Held if deadline.has_passed(clock.now()) => {
             core.keeper.meters.refused();
@@ -127,10 +127,13 @@ pub async fn try_lock_all_for(
     };
     let mut taking = Taking::begin(clock.clone(), core.options.op_timeout, before);
     for lock in &locks {
-        let left = if deadline.is_never() { Duration::MAX } else { deadline.left(clock.now()) };
+        let wait = match deadline.has_passed(clock.now()) {
+            true if wait.is_zero() => Wait::Try,
+            true => Wait::Once,
+            false => Wait::Until(deadline),
+        };
         // One end for all of them, however many answers come late.
-        let one =
-            bound::by(&**clock, deadline.instant(), core.options.op_timeout, Phase::Wait, lock.try_lock_for(left));
+        let one = bound::by(&**clock, deadline.instant(), core.options.op_timeout, Phase::Wait, lock.acquire(wait));
         match taking.one(one).await {
             Ok(true) => {}
             Ok(false) => {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::guard::MultiGuard;
 use super::lockable::Lockable;
-use crate::acquire::{Core, SeveralLeases, several};
-use crate::clock::Deadline;
+use crate::acquire::{Core, SeveralLeases, Wait, several};
 use crate::error::{Error, ErrorKind};
 
 /// The outcome of one step for all of the locks.
@@ -33,19 +32,19 @@ impl Certainty {
     }
 }
 
-/// Takes all of them in one step. After an error there is a second way as long as the deadline has not passed.
-pub(super) async fn one_step(core: &Arc<Core>, locks: &[Lockable], deadline: Deadline) -> Result<OneStep, Error> {
+/// Takes all of them in one step. After an error there is a second way as long as there is time.
+pub(super) async fn one_step(core: &Arc<Core>, locks: &[Lockable], wait: Wait) -> Result<OneStep, Error> {
     // One lock is taken in one step anyway.
     if locks.len() < 2 {
         return Ok(OneStep::OneByOne(Certainty::Known));
     }
     let uses = locks.iter().map(Lockable::used).collect::<Result<Vec<_>, _>>()?;
     let requests: Vec<_> = locks.iter().map(Lockable::request).collect();
-    let leases = match several(core, &requests).await {
+    let leases = match several(core, &requests, wait).await {
         Ok(SeveralLeases::Granted(leases)) => leases,
         Ok(SeveralLeases::Held) => return Ok(OneStep::Held),
         Ok(SeveralLeases::OneByOne) => return Ok(OneStep::OneByOne(Certainty::Known)),
-        Err(error) if error.kind() == ErrorKind::Closed || deadline.has_passed(core.keeper.clock.now()) => {
+        Err(error) if error.kind() == ErrorKind::Closed || wait.is_over(core.keeper.clock.now()) => {
             return Err(error);
         }
         Err(error) => return Ok(OneStep::OneByOne(Certainty::after(&error))),

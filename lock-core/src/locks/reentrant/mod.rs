@@ -264,7 +264,8 @@ impl ReentrantMutex {
         if gate.is_none() {
             // Whether somebody else holds the lock or the server is silent, only the server can tell.
             let patience = self.core.options.patience;
-            return Ok(match self.acquire(owner, Wait::Try, patience).await? {
+            let once = wait.deadline().map_or(wait, |_| Wait::Once);
+            return Ok(match self.acquire(owner, once, patience).await? {
                 Some(lease) => Some(self.install(&entry, lease)?),
                 None => self.join(&entry, wait).await?,
             });
@@ -294,10 +295,7 @@ impl ReentrantMutex {
         if guard.remaining() >= self.lease.ttl / 2 || self.lease.ttl <= guard.live.attempt.ttl {
             return;
         }
-        let until = match wait {
-            Wait::Try => BootInstant::FAR_FUTURE,
-            Wait::Until(deadline) => deadline.instant(),
-        };
+        let until = wait.deadline().map_or(BootInstant::FAR_FUTURE, Deadline::instant);
         // Best effort: without the extension the next renewal asks for the longer TTL.
         tokio::select! {
             biased;
@@ -312,10 +310,10 @@ impl ReentrantMutex {
     /// that waits itself.
     async fn pass_gate<'a>(&self, entry: &'a Entry, wait: Wait) -> Option<tokio::sync::MutexGuard<'a, ()>> {
         let clock = &self.core.keeper.clock;
-        let until = match wait {
-            Wait::Try if entry.is_queued() => return entry.gate.try_lock().ok(),
-            Wait::Try => clock.now().plus(self.core.options.op_timeout),
-            Wait::Until(deadline) => deadline.instant(),
+        let until = match wait.deadline() {
+            None if entry.is_queued() => return entry.gate.try_lock().ok(),
+            None => clock.now().plus(self.core.options.op_timeout),
+            Some(deadline) => deadline.instant(),
         };
         tokio::select! {
             biased;
@@ -330,7 +328,7 @@ impl ReentrantMutex {
         let patience = self.core.options.patience;
         let Some(silent) = entry.silence_since(arrived) else { return Ok(patience) };
         let left = patience.saturating_sub(silent);
-        if left.is_zero() || matches!(wait, Wait::Try) {
+        if left.is_zero() || wait.deadline().is_none() {
             let what = "the server gave no answer to the request of another task of this owner";
             return Err(self.core.named(Error::unavailable(Phase::Wait, what), &self.name));
         }
@@ -370,10 +368,7 @@ impl ReentrantMutex {
     /// ended it, for one operation timeout.
     fn silence(&self, began: BootInstant, wait: Wait, patience: Duration, error: &Error) -> Silence {
         let until = self.core.keeper.clock.now();
-        let impatient = match wait {
-            Wait::Try => true,
-            Wait::Until(deadline) => deadline.has_passed(until) || error.kind() == ErrorKind::Indeterminate,
-        };
+        let impatient = wait.is_over(until) || error.kind() == ErrorKind::Indeterminate;
         let known = if impatient { self.core.options.op_timeout } else { patience };
         Silence { since: began.max(until.minus(known)), until }
     }
@@ -384,9 +379,9 @@ impl ReentrantMutex {
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
-        match wait {
-            Wait::Try => self.backend.try_enter(&attempt).await,
-            Wait::Until(deadline) => self.backend.enter(&attempt, deadline).await,
+        match wait.deadline() {
+            None => self.backend.try_enter(&attempt).await,
+            Some(deadline) => self.backend.enter(&attempt, deadline).await,
         }
     }
 }

@@ -230,8 +230,7 @@ impl RwLock {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
-        let held = self.acquire(Kind::Write, Wait::Try).await?;
-        Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
+        self.acquire_write(Wait::Try).await
     }
 
     /// Waits for the exclusive grant for at most this long; `Ok(None)` if it cannot be had by then.
@@ -257,8 +256,7 @@ impl RwLock {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
-        let held = self.acquire(Kind::Write, self.core.deadline(wait)).await?;
-        Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
+        self.acquire_write(self.core.deadline(wait)).await
     }
 
     /// Waits for a shared grant, runs `body` while it is held, and releases it.
@@ -373,6 +371,11 @@ impl RwLock {
         WriteGuard { held: Held::new(lease, used), backend: self.backend.clone() }
     }
 
+    pub(crate) async fn acquire_write(&self, wait: Wait) -> Result<Option<WriteGuard>, Error> {
+        let held = self.acquire(Kind::Write, wait).await?;
+        Ok(held.map(|held| WriteGuard { held, backend: self.backend.clone() }))
+    }
+
     async fn acquire(&self, kind: Kind, wait: Wait) -> Result<Option<Held>, Error> {
         let used = self.used()?;
         let lease = self.core.acquire(self.request(kind), wait, |a, wait| self.ask(a, wait)).await?;
@@ -385,11 +388,11 @@ impl RwLock {
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
-        match (attempt.kind, wait) {
-            (Kind::Read, Wait::Try) => self.backend.try_read(&attempt).await,
-            (Kind::Read, Wait::Until(deadline)) => self.backend.read(&attempt, deadline).await,
-            (_, Wait::Try) => self.backend.try_write(&attempt).await,
-            (_, Wait::Until(deadline)) => self.backend.write(&attempt, deadline).await,
+        match (attempt.kind, wait.deadline()) {
+            (Kind::Read, None) => self.backend.try_read(&attempt).await,
+            (Kind::Read, Some(deadline)) => self.backend.read(&attempt, deadline).await,
+            (_, None) => self.backend.try_write(&attempt).await,
+            (_, Some(deadline)) => self.backend.write(&attempt, deadline).await,
         }
     }
 

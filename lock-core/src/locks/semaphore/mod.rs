@@ -364,9 +364,9 @@ impl Semaphore {
     }
 
     async fn ask(&self, attempt: Arc<Attempt>, wait: Wait) -> Result<Option<Grant>, Error> {
-        match wait {
-            Wait::Try => self.backend.try_acquire(&attempt).await,
-            Wait::Until(deadline) => self.backend.acquire(&attempt, deadline).await,
+        match wait.deadline() {
+            None => self.backend.try_acquire(&attempt).await,
+            Some(deadline) => self.backend.acquire(&attempt, deadline).await,
         }
     }
 }
