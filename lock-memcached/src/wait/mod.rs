@@ -6,7 +6,6 @@
 //! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
 //! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
 
-pub(crate) mod fairness;
 pub(crate) mod hand_over;
 pub(crate) mod pace;
 pub(crate) mod queue;

@@ -10,8 +10,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
-use crate::wait::fairness::CONTENDED_FOR;
-use crate::wait::turns::{AfterTry, Standing, Ticket, Tried, Turns, WaitLimits};
+use crate::wait::turns::{AfterTry, CONTENDED_FOR, Standing, Ticket, Tried, Turns, WaitLimits};
 
 /// The queues of one client.
 #[derive(Debug, Default)]
