@@ -38,6 +38,9 @@ pub(crate) struct EpochGate {
     /// The epoch that was seen last.
     seen: AtomicU64,
     pub(crate) health: ServerHealth,
+    /// The epoch in which the server was asked how it is set up: when a client connects, and once in each life of the server's
+    /// memory. Another server, or the same one with other options, may be in its place.
+    checked_in: AtomicU64,
     /// The one right to tend the epoch. Whoever opens it or puts it back has this right, until its time has passed at the latest.
     tending: Rights,
 }
@@ -54,6 +57,7 @@ impl EpochGate {
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(link, config.refuse_eviction),
+            checked_in: AtomicU64::new(0),
             tending: Rights::new(1),
         }
     }
@@ -90,8 +94,8 @@ impl EpochGate {
         let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
         let judged = match self.judge(look, sent_at) {
             // The server has begun anew, and may be another one.
-            Ok(GateVerdict::Counts(Some(epoch))) if !self.health.is_known_in(epoch.id()) => {
-                let fit = Box::pin(self.health.check_in(epoch.id(), until)).await;
+            Ok(GateVerdict::Counts(Some(epoch))) if !self.is_checked_in(epoch.id()) => {
+                let fit = Box::pin(self.check_in(epoch.id(), until)).await;
                 fit.map(|()| GateVerdict::Counts(Some(epoch)))
             }
             judged => judged,
@@ -102,9 +106,24 @@ impl EpochGate {
     /// Refuses a server that cannot carry locks, once the epoch was looked at.
     pub(crate) async fn check_server(&self, until: BootInstant) -> Result<(), Error> {
         let seen = self.seen.load(Ordering::Relaxed);
-        let checked = self.health.check(until).await;
-        checked.map_err(|failure| self.link.error(failure, Phase::Connect))?;
-        self.health.note_checked_in(seen);
+        let checked = async { self.health.check(self.link.for_steps(until).await?).await };
+        checked.await.map_err(|failure| self.link.error(failure, Phase::Connect))?;
+        self.checked_in.store(seen, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_checked_in(&self, epoch: u64) -> bool {
+        self.checked_in.load(Ordering::Relaxed) == epoch
+    }
+
+    /// Refuses a server that cannot carry locks, unless that was done in this epoch; all is over by `until`.
+    async fn check_in(&self, epoch: u64, until: BootInstant) -> Result<(), Failure> {
+        let connection = self.link.for_steps(until).await?;
+        // Nobody waits for another one to ask, who may never be driven again: as many ask as there are connections, at most.
+        if !self.is_checked_in(epoch) {
+            self.health.check(connection).await?;
+            self.checked_in.store(epoch, Ordering::Relaxed);
+        }
         Ok(())
     }
 
