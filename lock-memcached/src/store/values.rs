@@ -4,7 +4,7 @@
 //!
 //! An item with a TTL of n seconds lives for more than n − 2 and at most n seconds: its second has begun when it is
 //! stored, and about every 500 s the server's clock makes up for its drift with a step of two. After a pause of the server its
-//! clock may be behind by 2.5 s more before it is noticed (see [`crate::epoch::server_clock`]). So a lease is stored with [`MARGIN`],
+//! clock may be behind by 2.5 s more before it is noticed (see [`crate::epoch`]). So a lease is stored with [`MARGIN`],
 //! which is more than both together, beyond its end: what ends first is always the holder's own deadline.
 
 use std::time::Duration;
