@@ -15,7 +15,7 @@ use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
-use crate::items::{pieces::Pieces, record::HolderRecords, refresh::Refresher};
+use crate::items::{pieces::Pieces, reason::ForcedReasons, record::HolderRecords, refresh::Refresher};
 use crate::leave::Leaver;
 use crate::records::Records;
 use crate::registry::Registry;
@@ -62,7 +62,8 @@ impl MemcachedBackend {
         gate.begin(until).await?;
         gate.check_server(until).await?;
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
-        let records = HolderRecords::new(&link, &batches, &keys, longest);
+        let records = HolderRecords::new(&link, &batches, &keys);
+        let reasons = ForcedReasons::new(&link, &keys, longest);
         let pieces = Arc::new(Pieces { link: link.clone(), batches, records: records.clone() });
         let acquirer = Arc::new(Acquirer {
             link: link.clone(),
@@ -81,6 +82,7 @@ impl MemcachedBackend {
             gate: gate.clone(),
             pieces,
             records: records.clone(),
+            reasons: reasons.clone(),
         });
         let (slots, many) = (|| Slots { link: link.clone() }, config.readers);
         Ok(Self {
@@ -105,18 +107,25 @@ impl MemcachedBackend {
                 registry: registry.clone(),
                 records: records.clone(),
             }),
-            leaver: Leaver { link: link.clone(), registry: registry.clone(), records: records.clone(), longest },
+            leaver: Leaver {
+                link: link.clone(),
+                registry: registry.clone(),
+                records: records.clone(),
+                reasons: reasons.clone(),
+                longest,
+            },
             renewer: Renewer {
                 link: link.clone(),
                 refresher,
                 registry: registry.clone(),
                 records: records.clone(),
+                reasons: reasons.clone(),
                 keys: keys.clone(),
                 longest,
                 op_timeout,
             },
             records: Records { link: link.clone(), keys: keys.clone() },
-            inspector: Inspector { link, keys, records, readers: many },
+            inspector: Inspector { link, keys, records, reasons, readers: many },
             acquirer,
             waits,
             releaser,

@@ -13,6 +13,7 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
+use crate::items::reason::ForcedReasons;
 use crate::items::record::{self, HolderRecord, HolderRecords};
 use crate::slots::stored_limit;
 use crate::store::keys::{self, Key, Keys};
@@ -27,6 +28,7 @@ pub(crate) struct Inspector {
     pub(crate) link: Arc<Link>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) records: Arc<HolderRecords>,
+    pub(crate) reasons: Arc<ForcedReasons>,
     pub(crate) readers: u32,
 }
 
@@ -119,7 +121,7 @@ impl Inspector {
         Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
     }
 
-    /// Leaves the reason first, then releases every part: the holder finds the one when it misses the other.
+    /// Notes the reason first, then releases every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
         let keys = self.keys_of(lock, kind).await?;
         let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key)), self.link.deadline()).await;
@@ -131,7 +133,7 @@ impl Inspector {
         if releases.is_empty() {
             return Ok(false);
         }
-        self.records.leave_reason(nonce, &why).await?;
+        self.reasons.note(nonce, &why).await?;
         let (mut released, mut failed) = (false, None::<Failure>);
         for answer in self.link.run(releases).await {
             match answer {

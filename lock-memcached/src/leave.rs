@@ -10,6 +10,7 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::ends_after;
 use crate::registry::{Entry, Piece, Registry};
@@ -23,6 +24,7 @@ pub(crate) struct Leaver {
     pub(crate) link: Arc<Link>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) records: Arc<HolderRecords>,
+    pub(crate) reasons: Arc<ForcedReasons>,
     pub(crate) longest: LongestLease,
 }
 
@@ -46,7 +48,7 @@ impl Leaver {
         if is_left {
             return Ok(Left::Done);
         }
-        Ok(Left::NotHeld(self.records.reason_by(entry.nonce, until).await))
+        Ok(Left::NotHeld(self.reasons.read_by(entry.nonce, until).await))
     }
 
     /// Turns the item into one of this number; whether it was the attempt's, or had become that one before.

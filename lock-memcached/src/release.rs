@@ -12,6 +12,7 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::GateVerdict;
 use crate::epoch::gate::{self, EpochGate};
 use crate::items::pieces::{Pieces, Removed};
+use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
@@ -34,6 +35,7 @@ pub(crate) struct Releaser {
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) pieces: Arc<Pieces>,
     pub(crate) records: Arc<HolderRecords>,
+    pub(crate) reasons: Arc<ForcedReasons>,
 }
 
 impl Releaser {
@@ -63,9 +65,9 @@ impl Releaser {
         self.wake(&entry.lock, attempt.kind);
         match handed.was_held(removed.released, removed.gone) {
             Some(true) => Ok(Released::Done),
-            Some(false) => Ok(Released::NotHeld(Box::pin(self.records.reason_by(entry.nonce, until)).await)),
+            Some(false) => Ok(Released::NotHeld(Box::pin(self.reasons.read_by(entry.nonce, until)).await)),
             None if is_found => Ok(Released::Done),
-            None => match Box::pin(self.records.reason_by(entry.nonce, until)).await {
+            None => match Box::pin(self.reasons.read_by(entry.nonce, until)).await {
                 Some(reason) => Ok(Released::NotHeld(Some(reason))),
                 None => Err(self.in_doubt(attempt)),
             },

@@ -11,6 +11,7 @@ use crate::client::link::Link;
 use crate::client::protocol::Command;
 use crate::epoch::GateVerdict;
 use crate::error::Failure;
+use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::{ItemRefresh, Refresher};
 use crate::registry::{Entry, Piece, Registry};
@@ -36,6 +37,7 @@ pub(crate) struct Renewer {
     pub(crate) refresher: Refresher,
     pub(crate) registry: Arc<Registry>,
     pub(crate) records: Arc<HolderRecords>,
+    pub(crate) reasons: Arc<ForcedReasons>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) longest: LongestLease,
     pub(crate) op_timeout: Duration,
@@ -99,7 +101,7 @@ impl Renewer {
     async fn give_reasons(&self, leases: &[LeaseRenewal<'_>], renewed: &mut [Renewed]) {
         let lost = leases.iter().zip(renewed).filter(|(_, renewed)| matches!(renewed, Renewed::Lost(_)));
         let lost: Vec<_> = lost.filter_map(|(lease, renewed)| Some((lease.entry.as_ref()?.nonce, renewed))).collect();
-        let reasons = self.records.read_reasons(lost.iter().map(|(nonce, _)| *nonce)).await;
+        let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce)).await;
         for ((_, renewed), reason) in lost.into_iter().zip(reasons) {
             if let Some(reason) = reason {
                 *renewed = Renewed::Lost(reason);

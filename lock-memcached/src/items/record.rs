@@ -1,4 +1,4 @@
-//! Records of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
+//! Records of holders for `inspect`, in items beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
@@ -9,17 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
-use lock_core::{GrantId, LossReason, Owner};
+use lock_core::{GrantId, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::client::batches::Batches;
 use crate::client::link::Link;
-use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::protocol::Command;
 use crate::error::Failure;
 use crate::registry::Entry;
 use crate::store::keys::Keys;
-use crate::store::values::{self, LongestLease, Nonce};
+use crate::store::values::{self, Nonce};
 
 /// Time that a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
@@ -47,12 +47,11 @@ pub(crate) struct HolderRecord {
     pub(crate) waits: bool,
 }
 
-/// The texts beside the locks' items: records of this client's holders, and reasons of forced releases.
+/// The records of this client's holders.
 pub(crate) struct HolderRecords {
     link: Arc<Link>,
     batches: Arc<Batches>,
     keys: Arc<Keys>,
-    longest: LongestLease,
     /// The task that writes. It ends with its runtime, or is left with it, and is started again on that of the next grant.
     writer: Mutex<Option<Writer>>,
 }
@@ -75,9 +74,9 @@ struct Task {
 }
 
 impl HolderRecords {
-    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
+    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, keys: &Arc<Keys>) -> Arc<Self> {
         let (link, batches, keys) = (link.clone(), batches.clone(), keys.clone());
-        Arc::new(Self { link, batches, keys, longest, writer: Mutex::default() })
+        Arc::new(Self { link, batches, keys, writer: Mutex::default() })
     }
 
     /// Has a grant described, if it is one and lasts.
@@ -159,31 +158,6 @@ impl HolderRecords {
         self.link.run(note.into_iter().chain([self.forget(nonce)]).collect()).await;
     }
 
-    /// Leaves a reason for the holder, for as long as that may ask.
-    pub(crate) async fn leave_reason(&self, grant: Nonce, by_and_why: &(String, String)) -> Result<(), Failure> {
-        let text = serde_json::to_string(by_and_why).unwrap_or_default();
-        let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.seconds() };
-        match self.link.run_one(note).await {
-            CommandAnswer::Failed(failure) => Err(failure),
-            _ => Ok(()),
-        }
-    }
-
-    /// The reason for each of these grants, which are gone, if it was released by force.
-    pub(crate) async fn read_reasons(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
-        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
-        self.link.run(reads.collect()).await.into_iter().map(reason).collect()
-    }
-
-    /// The reason why a grant that is gone was released by force, if it was and that is read by this instant.
-    pub(crate) async fn reason_by(&self, grant: Nonce, until: BootInstant) -> Option<LossReason> {
-        tokio::select! {
-            biased;
-            reasons = Box::pin(self.read_reasons([grant].into_iter())) => reasons.into_iter().next().flatten(),
-            () = SystemClock.sleep_until(until) => None,
-        }
-    }
-
     /// Reads the records of these grants.
     pub(crate) async fn read(&self, grants: &[Nonce]) -> Result<HashMap<Nonce, HolderRecord>, Failure> {
         let reads = grants.iter().map(|nonce| Command::Read { key: self.keys.holder(*nonce) });
@@ -244,12 +218,6 @@ impl Writer {
         }
         let _ = self.tasks.try_send(task);
     }
-}
-
-/// Reads the reason that was left for a holder.
-pub(crate) fn reason(answer: CommandAnswer) -> Option<LossReason> {
-    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
-    Some(LossReason::ForceReleased { by, reason })
 }
 
 async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>) {
