@@ -25,10 +25,10 @@ const ROUNDS: usize = 5;
 
 /// Adopts mutexes.
 pub(crate) struct Adopter {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<HolderRecords>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    registry: Arc<Registry>,
+    records: Arc<HolderRecords>,
 }
 
 /// A grant that is to become another one.
@@ -49,6 +49,15 @@ enum Round {
 }
 
 impl Adopter {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        registry: &Arc<Registry>,
+        records: &Arc<HolderRecords>,
+    ) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), gate: gate.clone(), registry: registry.clone(), records: records.clone() })
+    }
+
     /// Takes over the grant with this id; `None` if the server has no such grant.
     pub(crate) async fn adopt(
         self: &Arc<Self>,

@@ -25,11 +25,11 @@ const LOOKS: usize = 4;
 /// The operator's side of one client.
 #[derive(Clone)]
 pub(crate) struct Inspector {
-    pub(crate) link: Arc<Link>,
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) reasons: Arc<ForcedReasons>,
-    pub(crate) readers: u32,
+    link: Arc<Link>,
+    keys: Arc<Keys>,
+    records: Arc<HolderRecords>,
+    reasons: Arc<ForcedReasons>,
+    readers: u32,
 }
 
 #[async_trait]
@@ -63,6 +63,18 @@ impl Operator for Inspector {
 }
 
 impl Inspector {
+    /// The operator's side of a client whose read-write locks have room for so many readers.
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        keys: &Arc<Keys>,
+        records: &Arc<HolderRecords>,
+        reasons: &Arc<ForcedReasons>,
+        readers: u32,
+    ) -> Self {
+        let (records, reasons) = (records.clone(), reasons.clone());
+        Self { link: link.clone(), keys: keys.clone(), records, reasons, readers }
+    }
+
     async fn inspected(&self, lock: &Key, kind: Kind) -> Result<Inspection, Failure> {
         for look in 1.. {
             let items = self.items(lock, kind).await?;

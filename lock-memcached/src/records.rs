@@ -24,11 +24,15 @@ const ROUNDS: usize = 5;
 
 /// The records of one client.
 pub(crate) struct Records {
-    pub(crate) link: Arc<Link>,
-    pub(crate) keys: Arc<Keys>,
+    link: Arc<Link>,
+    keys: Arc<Keys>,
 }
 
 impl Records {
+    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>) -> Self {
+        Self { link: link.clone(), keys: keys.clone() }
+    }
+
     pub(crate) async fn read(&self, name: &LockName) -> Result<Option<Record>, Error> {
         let read = async {
             let item = self.link.run_one(Command::Read { key: self.keys.record(name) }).await.item()?;

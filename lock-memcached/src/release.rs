@@ -29,16 +29,36 @@ type IsFound = bool;
 
 /// Releases and cancels attempts.
 pub(crate) struct Releaser {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) queues: Arc<WaitQueues>,
-    pub(crate) pieces: Arc<Pieces>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) reasons: Arc<ForcedReasons>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    registry: Arc<Registry>,
+    queues: Arc<WaitQueues>,
+    pieces: Arc<Pieces>,
+    records: Arc<HolderRecords>,
+    reasons: Arc<ForcedReasons>,
 }
 
 impl Releaser {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        registry: &Arc<Registry>,
+        queues: &Arc<WaitQueues>,
+        pieces: &Arc<Pieces>,
+        records: &Arc<HolderRecords>,
+        reasons: &Arc<ForcedReasons>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            link: link.clone(),
+            gate: gate.clone(),
+            registry: registry.clone(),
+            queues: queues.clone(),
+            pieces: pieces.clone(),
+            records: records.clone(),
+            reasons: reasons.clone(),
+        })
+    }
+
     pub(crate) async fn release(self: &Arc<Self>, attempt: &Attempt) -> Result<Released, Error> {
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
         // One operation timeout for all steps.

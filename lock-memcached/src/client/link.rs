@@ -192,6 +192,11 @@ impl Link {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The longest time that one request takes.
+    pub(crate) fn op_timeout(&self) -> Duration {
+        self.op_timeout
+    }
+
     /// The instant by which a request that begins now ends, with all of its steps.
     pub(crate) fn deadline(&self) -> BootInstant {
         SystemClock.now().plus(self.op_timeout)

@@ -37,7 +37,7 @@ pub(crate) struct EpochGate {
     watch: Mutex<EpochWatch>,
     /// The epoch that was seen last.
     seen: AtomicU64,
-    pub(crate) health: ServerHealth,
+    health: ServerHealth,
     /// The epoch in which the server was asked how it is set up: when a client connects, and once in each life of the server's
     /// memory. Another server, or the same one with other options, may be in its place.
     checked_in: AtomicU64,
@@ -46,8 +46,8 @@ pub(crate) struct EpochGate {
 }
 
 impl EpochGate {
-    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Self {
-        Self {
+    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Arc<Self> {
+        Arc::new(Self {
             link: link.clone(),
             batches: batches.clone(),
             mode: config.restart_policy,
@@ -59,7 +59,12 @@ impl EpochGate {
             health: ServerHealth::new(link, config.refuse_eviction),
             checked_in: AtomicU64::new(0),
             tending: Rights::new(1),
-        }
+        })
+    }
+
+    /// Whether the server evicts items when its memory is full.
+    pub(crate) fn evicts(&self) -> bool {
+        self.health.evicts()
     }
 
     /// Sends commands and a look at the epoch in one pipeline, and judges by that look, which is the last one.

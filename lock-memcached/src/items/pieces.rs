@@ -26,12 +26,16 @@ pub(crate) struct Removed {
 
 /// Releases keys of grants.
 pub(crate) struct Pieces {
-    pub(crate) link: Arc<Link>,
-    pub(crate) batches: Arc<Batches>,
-    pub(crate) records: Arc<HolderRecords>,
+    link: Arc<Link>,
+    batches: Arc<Batches>,
+    records: Arc<HolderRecords>,
 }
 
 impl Pieces {
+    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, records: &Arc<HolderRecords>) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), batches: batches.clone(), records: records.clone() })
+    }
+
     /// Releases everything that an attempt is known to have, by `until`.
     pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase, until: BootInstant) -> Result<Removed, Error> {
         entry.end();

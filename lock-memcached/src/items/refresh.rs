@@ -71,11 +71,15 @@ impl ItemRefresh {
 
 /// Gives items more time.
 pub(crate) struct Refresher {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
 }
 
 impl Refresher {
+    pub(crate) fn new(link: &Arc<Link>, gate: &Arc<EpochGate>) -> Self {
+        Self { link: link.clone(), gate: gate.clone() }
+    }
+
     /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after eleven round
     /// trips at most, however many there are; the verdict says whether it can be relied on.
     pub(crate) async fn refresh(&self, dues: &mut [ItemRefresh], beside: Vec<Command>) -> Result<GateVerdict, Failure> {

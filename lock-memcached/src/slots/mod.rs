@@ -27,10 +27,14 @@ pub(crate) const MOST: u32 = 1000;
 
 /// Looks at slots.
 pub(crate) struct Slots {
-    pub(crate) link: Arc<Link>,
+    link: Arc<Link>,
 }
 
 impl Slots {
+    pub(crate) fn new(link: &Arc<Link>) -> Self {
+        Self { link: link.clone() }
+    }
+
     /// The numbers of slots, of so many, that nobody holds: looks no further when enough have been found.
     pub(crate) async fn free_slots(
         &self,
