@@ -160,7 +160,7 @@ fn lines_of_replies_are_read_or_make_no_sense() {
             CommandAnswer::Missing => assert!([&b"EN"[..], b"NF"].contains(&words[0])),
             CommandAnswer::Other => assert!(refused || [&b"EX"[..], b"NS"].contains(&words[0])),
             CommandAnswer::Failed(_) => {}
-            CommandAnswer::Item(_) => panic!("a deletion reads nothing"),
+            CommandAnswer::Item(_) => panic!("a release reads nothing"),
         }
     });
 }

@@ -181,7 +181,7 @@ impl Caller {
     }
 }
 
-/// Which of a request's commands change something, a bit for each.
+/// The commands of a request that change something, a bit for each.
 #[derive(Debug, Clone, Copy)]
 struct Changes(u32);
 

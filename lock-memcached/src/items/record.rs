@@ -53,19 +53,19 @@ pub(crate) struct HolderRecords {
     batches: Arc<Batches>,
     keys: Arc<Keys>,
     /// The task that writes. It ends with its runtime, or is left with it, and is started again on that of the next grant.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<RecordWriter>>,
 }
 
 /// The way to the task that writes records.
 #[derive(Debug)]
-struct Writer {
-    tasks: mpsc::Sender<Task>,
+struct RecordWriter {
+    tasks: mpsc::Sender<RecordTask>,
     /// The last instant at which nothing waited for it.
     idle_at: BootInstant,
 }
 
 #[derive(Debug)]
-struct Task {
+struct RecordTask {
     entry: Weak<Entry>,
     token: Option<u64>,
     since: u64,
@@ -98,7 +98,7 @@ impl HolderRecords {
     }
 
     fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
-        let task = Task { entry: Arc::downgrade(entry), token, since: since_1970(), waits, ttl: attempt.ttl };
+        let task = RecordTask { entry: Arc::downgrade(entry), token, since: since_1970(), waits, ttl: attempt.ttl };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemClock.now();
         let running = writer.take().filter(|writer| writer.goes_on(now));
@@ -106,7 +106,7 @@ impl HolderRecords {
             let runtime = tokio::runtime::Handle::try_current().ok()?;
             let (sender, tasks) = mpsc::channel(WAITING);
             runtime.spawn(write_all(Arc::downgrade(self), tasks));
-            Some(Writer { tasks: sender, idle_at: now })
+            Some(RecordWriter { tasks: sender, idle_at: now })
         });
         if let Some(next) = &mut next {
             next.send(task, now);
@@ -173,7 +173,7 @@ impl HolderRecords {
         Ok(records)
     }
 
-    async fn write(&self, held: Vec<(Arc<Entry>, Task)>) {
+    async fn write(&self, held: Vec<(Arc<Entry>, RecordTask)>) {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
             let (grant, owner) = (entry.grant, entry.owner.clone());
@@ -201,7 +201,7 @@ fn since_1970() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or_default()
 }
 
-impl Writer {
+impl RecordWriter {
     /// Whether it has not ended, and comes to what waits for it: nobody may drive its runtime any more.
     fn goes_on(&self, now: BootInstant) -> bool {
         !self.tasks.is_closed() && (self.is_idle() || now.since(self.idle_at) < LEFT_AFTER)
@@ -212,7 +212,7 @@ impl Writer {
     }
 
     /// If it has just ended, or has too many before it, this one is not described: it is best effort.
-    fn send(&mut self, task: Task, now: BootInstant) {
+    fn send(&mut self, task: RecordTask, now: BootInstant) {
         if self.is_idle() {
             self.idle_at = now;
         }
@@ -220,7 +220,7 @@ impl Writer {
     }
 }
 
-async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>) {
+async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<RecordTask>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
         let mut held: Vec<_> = first.held().into_iter().collect();
@@ -235,7 +235,7 @@ async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>
     }
 }
 
-impl Task {
+impl RecordTask {
     /// The grant's entry, if it is still held.
     fn held(self) -> Option<(Arc<Entry>, Self)> {
         let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;

@@ -94,7 +94,7 @@ impl RwLocks {
             !writer.is_empty() && self.add_slot(attempt, &entry).await?
         };
         if !is_ours || self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?.gone > 0 {
-            self.leave(attempt, &entry).await;
+            self.release_lost(attempt, &entry).await;
             return Err(not_held());
         }
         self.releaser.wake(&entry.lock, attempt.kind);
@@ -118,8 +118,8 @@ impl RwLocks {
         Ok(true)
     }
 
-    /// Leaves a lock that was lost: nothing of it is renewed from now on, whatever becomes of its release.
-    async fn leave(&self, attempt: &Attempt, entry: &Entry) {
+    /// Releases a lock that was lost: nothing of it is renewed from now on, whatever becomes of this.
+    async fn release_lost(&self, attempt: &Attempt, entry: &Entry) {
         let pieces = entry.pieces();
         self.doubt(attempt, entry, &pieces);
         let released = self.releaser.release_some(attempt, entry, pieces.clone(), Phase::Downgrade).await;
