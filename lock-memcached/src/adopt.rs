@@ -90,8 +90,7 @@ impl Adopter {
                 Err(error) => return Err(self.told(entry, error)),
             }
         }
-        let restless = || self.error(Failure::busy("the item changes all the time"));
-        Err(self.told(entry, failed.unwrap_or_else(restless)))
+        Err(self.told(entry, failed.unwrap_or_else(|| self.busy())))
     }
 
     /// Looks whose the item is, and changes it if it is the one that is meant.
@@ -103,8 +102,7 @@ impl Adopter {
     ) -> Result<Round, Error> {
         let look = [Command::Read { key: entry.lock.clone() }].into_iter();
         let (answers, verdict) = self.gate.run(look, SystemClock.now()).await;
-        // There are as many answers as commands.
-        let found = answers.into_iter().next().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()));
+        let found = CommandAnswer::expected(answers.into_iter().next());
         let found = found.item().map_err(|failure| self.error(failure))?;
         let epoch = match verdict.map_err(|failure| self.error(failure))? {
             GateVerdict::Counts(epoch) => epoch,
@@ -139,7 +137,7 @@ impl Adopter {
                 self.gate.tend(why).await?;
                 Ok(Round::Again(why.into_error(Phase::Acquire)))
             }
-            Ok(None) => Ok(Round::Again(self.error(Failure::busy("the item changes all the time")))),
+            Ok(None) => Ok(Round::Again(self.busy())),
             Err(failure) if failure.is_unknown => Ok(Round::Again(self.error(failure))),
             Err(failure) => Err(self.error(failure)),
         }
@@ -193,6 +191,10 @@ impl Adopter {
         Error::indeterminate(Phase::Acquire, "it is unknown whether the lock was adopted")
             .with_server(self.link.address().to_string())
             .with_source(error)
+    }
+
+    fn busy(&self) -> Error {
+        self.error(Failure::busy("the item changes all the time"))
     }
 
     fn error(&self, failure: Failure) -> Error {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::clock::{Clock, SystemClock};
@@ -17,7 +17,7 @@ use crate::items::reason::ForcedReasons;
 use crate::items::record::{self, HolderRecord, HolderRecords};
 use crate::slots::stored_limit;
 use crate::store::keys::{self, Key, Keys};
-use crate::store::values::Nonce;
+use crate::store::values::{Nonce, since_1970};
 
 /// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;
@@ -166,7 +166,7 @@ impl Inspector {
 /// Returns one holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
 /// that are there is no holder yet.
 pub(crate) fn told(items: &[(bool, Item)], records: &HashMap<Nonce, HolderRecord>) -> Inspection {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = since_1970();
     let mut inspection = Inspection::default();
     let mut holders: Vec<(Option<Nonce>, Holder)> = Vec::new();
     let are_shared = items.iter().any(|(shared, _)| *shared);

@@ -96,6 +96,6 @@ impl Leaver {
                 }
             }
         }
-        Err(Failure::protocol("the item changes all the time"))
+        Err(Failure::restless())
     }
 }

@@ -73,8 +73,7 @@ impl Records {
             // The lock last: as late as can be.
             let reads = [&key, &lock].map(|key| Command::Read { key: key.clone() });
             let mut answers = connection.run(reads.into()).await.into_iter();
-            // There are as many answers as commands.
-            let mut read = || answers.next().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless())).item();
+            let mut read = || CommandAnswer::expected(answers.next()).item();
             let (item, holder) = (read().map_err(error)?, read().map_err(error)?);
             if !holder.is_some_and(|item| Nonce::read(&item.value) == Some(Nonce::of(attempt.id))) {
                 return Ok(RecordWrite::NotHeld);

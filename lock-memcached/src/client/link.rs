@@ -128,8 +128,7 @@ impl Link {
 
     /// Sends one command.
     pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
-        // There are as many answers as commands.
-        self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
+        CommandAnswer::expected(self.run(vec![command]).await.pop())
     }
 
     /// A connection for steps that belong together and end by this instant.
@@ -318,10 +317,7 @@ impl<'a> InUse<'a> {
             pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = Some(answer)).await;
         }
         // Each is told.
-        answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless())))
-            .collect()
+        answers.into_iter().map(CommandAnswer::expected).collect()
     }
 
     /// [`run`](InUse::run), for callers each of which is told its answers as soon as they are read. `sent_by` says of each command by when
@@ -342,8 +338,7 @@ impl<'a> InUse<'a> {
 
     /// Sends one command.
     pub(crate) async fn run_one(&mut self, command: Command) -> CommandAnswer {
-        // There are as many answers as commands.
-        self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
+        CommandAnswer::expected(self.run(vec![command]).await.pop())
     }
 
     /// Asks what the server counts, or with `" settings"` how it is set up.

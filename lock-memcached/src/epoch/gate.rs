@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
@@ -19,6 +19,7 @@ use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
 use crate::store::keys::Key;
+use crate::store::values::since_1970;
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
 const LONGEST_TICK: Duration = Duration::from_millis(2_500);
@@ -283,8 +284,4 @@ impl EpochGate {
 /// The fencing token of what was taken with this CAS number.
 pub(crate) fn token(epoch: Option<Epoch>, cas: u64) -> Option<FencingToken> {
     epoch.and_then(|epoch| epoch.token(cas))
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -22,10 +22,10 @@ use std::time::Duration;
 use lock_core::clock::BootInstant;
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
-use crate::store::values::number;
+use crate::store::values::{LONGEST_TTL, number};
 
-/// TTL of a closed epoch, in seconds: 30 days, the longest relative TTL. What is left of it tells its age.
-pub(crate) const CLOSED_FOR: u32 = 30 * 24 * 60 * 60;
+/// TTL of a closed epoch, in seconds. What is left of it tells its age.
+pub(crate) const CLOSED_FOR: u32 = LONGEST_TTL;
 
 /// TTL of an open epoch. When it ends, a quarantine follows, as after a restart.
 pub(crate) const OPEN_FOR: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);

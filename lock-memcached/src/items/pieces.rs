@@ -115,7 +115,7 @@ impl Pieces {
         if pieces.is_empty() {
             return Ok(count);
         }
-        Err(count.failed(entry, &pieces, Failure::protocol("the item changes all the time")))
+        Err(count.failed(entry, &pieces, Failure::restless()))
     }
 
     /// Looks for claims that were not answered, and releases what they took, by `until`.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
@@ -98,7 +98,7 @@ impl HolderRecords {
     }
 
     fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
-        let task = RecordTask { entry: Arc::downgrade(entry), token, since: since_1970(), waits, ttl: attempt.ttl };
+        let task = RecordTask { entry: Arc::downgrade(entry), token, since: now_in_ms(), waits, ttl: attempt.ttl };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemClock.now();
         let running = writer.take().filter(|writer| writer.goes_on(now));
@@ -151,7 +151,7 @@ impl HolderRecords {
     async fn left(&self, nonce: Nonce, owner: Owner, left: GrantId, time: Duration) {
         let before = self.read(&[nonce]).await.ok().and_then(|mut records| records.remove(&nonce));
         // A short hold was not described.
-        let new = HolderRecord { grant: left, owner, token: None, since: since_1970(), waits: false };
+        let new = HolderRecord { grant: left, owner, token: None, since: now_in_ms(), waits: false };
         let record = before.map_or(new, |before| HolderRecord { grant: left, ..before });
         let (key, seconds) = (self.keys.holder(Nonce::of(left)), values::seconds(time));
         let note = serde_json::to_string(&record).ok().map(|text| Command::Note { key, text, seconds });
@@ -195,10 +195,9 @@ impl HolderRecords {
     }
 }
 
-/// The present time in ms.
-fn since_1970() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or_default()
+/// The present time, in ms since 1970.
+fn now_in_ms() -> u64 {
+    u64::try_from(values::since_1970().as_millis()).unwrap_or_default()
 }
 
 impl RecordWriter {

@@ -64,7 +64,7 @@ impl ItemRefresh {
     /// Has the item tried again, unless it is being released.
     fn changed(&mut self) {
         if self.entry.is_ending() {
-            self.fate = Some(Err(restless()));
+            self.fate = Some(Err(Failure::restless()));
         }
     }
 }
@@ -95,7 +95,7 @@ impl Refresher {
             }
         }
         for due in dues {
-            due.fate.get_or_insert_with(|| Err(restless()));
+            due.fate.get_or_insert_with(|| Err(Failure::restless()));
         }
         verdict
     }
@@ -159,9 +159,4 @@ pub(crate) fn lasts(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure>
 pub(crate) fn ends_after(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure> {
     let in_time = |item: &Item| (0..=i64::from(seconds)).contains(&item.left);
     Ok(lasts(look, seconds)? && matches!(look, CommandAnswer::Item(item) if in_time(item)))
-}
-
-/// The failure of an item that was there each time: others of this client renew it all the time, or it is being released.
-fn restless() -> Failure {
-    Failure::protocol("the item changes all the time")
 }

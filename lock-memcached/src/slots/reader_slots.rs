@@ -15,9 +15,10 @@ use crate::error::Failure;
 use crate::registry::Entry;
 use crate::slots::stored_limit;
 use crate::store::keys::{Key, Keys};
+use crate::store::values::LONGEST_TTL;
 
-/// The TTL of the number, which is stored anew in time: 30 days, the longest relative TTL.
-const KEPT_FOR: u32 = 30 * 24 * 60 * 60;
+/// The TTL of the number, in seconds. It is stored anew in time.
+const KEPT_FOR: u32 = LONGEST_TTL;
 
 /// Slots of the readers, on whose number all clients of a prefix agree.
 pub(crate) struct ReaderSlots {

@@ -82,8 +82,7 @@ impl RwLocks {
     /// Takes a reader's slot before it releases the writer's key, and looks at that key once the slot is there: whoever takes it
     /// from then on finds a reader. So a key whose release was asked for may go in whatever way, as long as the slot is there.
     pub(crate) async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
-        let not_held =
-            || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
+        let not_held = || slots::not_held(attempt, Phase::Downgrade);
         let entry = self.registry.get(attempt.id).ok_or_else(not_held)?;
         let key = keys::writer(&entry.lock);
         let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);

@@ -80,8 +80,7 @@ impl Semaphores {
         let entry = self.registry.get(attempt.id);
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         let (Some(entry), false) = (entry, pieces.is_empty()) else {
-            let what = "the server has no such grant (any more)";
-            return Err(attempt.error(ErrorKind::NotHeld, Phase::Release, what));
+            return Err(slots::not_held(attempt, Phase::Release));
         };
         let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
         self.releaser.release_some(attempt, &entry, rest, Phase::Release).await?;
