@@ -75,14 +75,30 @@ pub(crate) trait WantedLock: Send + Sync {
 
 /// Claims keys.
 pub(crate) struct Acquirer {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
-    pub(crate) pieces: Arc<Pieces>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<HolderRecords>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    pieces: Arc<Pieces>,
+    registry: Arc<Registry>,
+    records: Arc<HolderRecords>,
 }
 
 impl Acquirer {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        pieces: &Arc<Pieces>,
+        registry: &Arc<Registry>,
+        records: &Arc<HolderRecords>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            link: link.clone(),
+            gate: gate.clone(),
+            pieces: pieces.clone(),
+            registry: registry.clone(),
+            records: records.clone(),
+        })
+    }
+
     /// Whether nobody has this key, by a cheap read.
     pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
         let look = async {
@@ -271,9 +287,14 @@ impl Acquirer {
     async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let released = self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await;
+        let released = self.release_all(entry).await;
         let gone_by = self.link.gone_by(sent_at, attempt.ttl);
-        released.map(drop).map_err(|error| self.in_doubt(entry, &won, gone_by, error))
+        released.map_err(|error| self.in_doubt(entry, &won, gone_by, error))
+    }
+
+    /// Releases everything that an attempt is known to have, because it comes to nothing.
+    pub(crate) async fn release_all(&self, entry: &Entry) -> Result<(), Error> {
+        self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await.map(drop)
     }
 
     /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no

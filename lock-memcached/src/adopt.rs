@@ -25,10 +25,10 @@ const ROUNDS: usize = 5;
 
 /// Adopts mutexes.
 pub(crate) struct Adopter {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<HolderRecords>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    registry: Arc<Registry>,
+    records: Arc<HolderRecords>,
 }
 
 /// A grant that is to become another one.
@@ -49,6 +49,15 @@ enum Round {
 }
 
 impl Adopter {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        registry: &Arc<Registry>,
+        records: &Arc<HolderRecords>,
+    ) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), gate: gate.clone(), registry: registry.clone(), records: records.clone() })
+    }
+
     /// Takes over the grant with this id; `None` if the server has no such grant.
     pub(crate) async fn adopt(
         self: &Arc<Self>,
@@ -81,8 +90,7 @@ impl Adopter {
                 Err(error) => return Err(self.told(entry, error)),
             }
         }
-        let restless = || self.error(Failure::busy("the item changes all the time"));
-        Err(self.told(entry, failed.unwrap_or_else(restless)))
+        Err(self.told(entry, failed.unwrap_or_else(|| self.busy())))
     }
 
     /// Looks whose the item is, and changes it if it is the one that is meant.
@@ -94,8 +102,7 @@ impl Adopter {
     ) -> Result<Round, Error> {
         let look = [Command::Read { key: entry.lock.clone() }].into_iter();
         let (answers, verdict) = self.gate.run(look, SystemClock.now()).await;
-        // There are as many answers as commands.
-        let found = answers.into_iter().next().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()));
+        let found = CommandAnswer::expected(answers.into_iter().next());
         let found = found.item().map_err(|failure| self.error(failure))?;
         let epoch = match verdict.map_err(|failure| self.error(failure))? {
             GateVerdict::Counts(epoch) => epoch,
@@ -130,7 +137,7 @@ impl Adopter {
                 self.gate.tend(why).await?;
                 Ok(Round::Again(why.into_error(Phase::Acquire)))
             }
-            Ok(None) => Ok(Round::Again(self.error(Failure::busy("the item changes all the time")))),
+            Ok(None) => Ok(Round::Again(self.busy())),
             Err(failure) if failure.is_unknown => Ok(Round::Again(self.error(failure))),
             Err(failure) => Err(self.error(failure)),
         }
@@ -184,6 +191,10 @@ impl Adopter {
         Error::indeterminate(Phase::Acquire, "it is unknown whether the lock was adopted")
             .with_server(self.link.address().to_string())
             .with_source(error)
+    }
+
+    fn busy(&self) -> Error {
+        self.error(Failure::busy("the item changes all the time"))
     }
 
     fn error(&self, failure: Failure) -> Error {

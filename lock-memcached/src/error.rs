@@ -118,6 +118,11 @@ impl Failure {
         Self { kind: ErrorKind::Protocol, is_unknown: true, what: what.into(), source: None }
     }
 
+    /// An item that was there, and another one, each time: others of this client change it all the time, or it is being released.
+    pub(crate) fn restless() -> Self {
+        Self::protocol("the item changes all the time")
+    }
+
     /// Others change all the time what was to be changed; this request has changed nothing.
     pub(crate) fn busy(what: &'static str) -> Self {
         Self { kind: ErrorKind::Unavailable, is_unknown: false, what: what.into(), source: None }

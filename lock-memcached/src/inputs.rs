@@ -16,7 +16,7 @@ use crate::client::words;
 use crate::config::MemcachedConfig;
 use crate::epoch::Epoch;
 use crate::inspect;
-use crate::items::record::{self, HolderRecord};
+use crate::items::{reason, record::HolderRecord};
 use crate::records::record_in;
 use crate::slots::stored_limit;
 use crate::store::keys::{self, Keys};
@@ -160,7 +160,7 @@ fn lines_of_replies_are_read_or_make_no_sense() {
             CommandAnswer::Missing => assert!([&b"EN"[..], b"NF"].contains(&words[0])),
             CommandAnswer::Other => assert!(refused || [&b"EX"[..], b"NS"].contains(&words[0])),
             CommandAnswer::Failed(_) => {}
-            CommandAnswer::Item(_) => panic!("a deletion reads nothing"),
+            CommandAnswer::Item(_) => panic!("a release reads nothing"),
         }
     });
 }
@@ -296,7 +296,7 @@ fn what_is_said_of_holders_is_read_or_not() {
             let told = inspect::told(&items, &[(number, record)].into());
             assert_eq!(told.holders.len() + told.waiters.len(), 1);
         }
-        let told = record::reason(CommandAnswer::Item(item(text.as_bytes())));
+        let told = reason::reason_in(CommandAnswer::Item(item(text.as_bytes())));
         assert_eq!(told.is_some(), serde_json::from_str::<(String, String)>(text).is_ok());
     });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::clock::{Clock, SystemClock};
@@ -13,10 +13,11 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
+use crate::items::reason::ForcedReasons;
 use crate::items::record::{self, HolderRecord, HolderRecords};
 use crate::slots::stored_limit;
 use crate::store::keys::{self, Key, Keys};
-use crate::store::values::Nonce;
+use crate::store::values::{Nonce, since_1970};
 
 /// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;
@@ -24,10 +25,11 @@ const LOOKS: usize = 4;
 /// The operator's side of one client.
 #[derive(Clone)]
 pub(crate) struct Inspector {
-    pub(crate) link: Arc<Link>,
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) readers: u32,
+    link: Arc<Link>,
+    keys: Arc<Keys>,
+    records: Arc<HolderRecords>,
+    reasons: Arc<ForcedReasons>,
+    readers: u32,
 }
 
 #[async_trait]
@@ -61,6 +63,18 @@ impl Operator for Inspector {
 }
 
 impl Inspector {
+    /// The operator's side of a client whose read-write locks have room for so many readers.
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        keys: &Arc<Keys>,
+        records: &Arc<HolderRecords>,
+        reasons: &Arc<ForcedReasons>,
+        readers: u32,
+    ) -> Self {
+        let (records, reasons) = (records.clone(), reasons.clone());
+        Self { link: link.clone(), keys: keys.clone(), records, reasons, readers }
+    }
+
     async fn inspected(&self, lock: &Key, kind: Kind) -> Result<Inspection, Failure> {
         for look in 1.. {
             let items = self.items(lock, kind).await?;
@@ -119,7 +133,7 @@ impl Inspector {
         Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
     }
 
-    /// Leaves the reason first, then releases every part: the holder finds the one when it misses the other.
+    /// Notes the reason first, then releases every part: the holder finds the one when it misses the other.
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
         let keys = self.keys_of(lock, kind).await?;
         let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key)), self.link.deadline()).await;
@@ -131,7 +145,7 @@ impl Inspector {
         if releases.is_empty() {
             return Ok(false);
         }
-        self.records.leave_reason(nonce, &why).await?;
+        self.reasons.note(nonce, &why).await?;
         let (mut released, mut failed) = (false, None::<Failure>);
         for answer in self.link.run(releases).await {
             match answer {
@@ -152,7 +166,7 @@ impl Inspector {
 /// Returns one holder for each number, with as many permits as it has items; the earliest first. A writer that waits for the readers
 /// that are there is no holder yet.
 pub(crate) fn told(items: &[(bool, Item)], records: &HashMap<Nonce, HolderRecord>) -> Inspection {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = since_1970();
     let mut inspection = Inspection::default();
     let mut holders: Vec<(Option<Nonce>, Holder)> = Vec::new();
     let are_shared = items.iter().any(|(shared, _)| *shared);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::driver::{Attempt, Left};
-use lock_core::{Error, GrantId, Phase};
+use lock_core::driver::{Attempt, Kind, Left};
+use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::ends_after;
 use crate::registry::{Entry, Piece, Registry};
@@ -20,15 +21,31 @@ const ROUNDS: usize = 20;
 
 /// Leaves mutexes.
 pub(crate) struct Leaver {
-    pub(crate) link: Arc<Link>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) longest: LongestLease,
+    link: Arc<Link>,
+    registry: Arc<Registry>,
+    records: Arc<HolderRecords>,
+    reasons: Arc<ForcedReasons>,
+    longest: LongestLease,
 }
 
 impl Leaver {
-    /// Has a mutex end after this time, under another id.
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        registry: &Arc<Registry>,
+        records: &Arc<HolderRecords>,
+        reasons: &Arc<ForcedReasons>,
+        longest: LongestLease,
+    ) -> Self {
+        let (records, reasons) = (records.clone(), reasons.clone());
+        Self { link: link.clone(), registry: registry.clone(), records, reasons, longest }
+    }
+
+    /// Has a mutex end after this time, under another id. No other kind can be left.
     pub(crate) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
+        if attempt.kind != Kind::Mutex {
+            let what = "a lock of this kind cannot be left";
+            return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
+        }
         self.longest.check(attempt, time)?;
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Left::NotHeld(None)) };
         let until = self.link.deadline();
@@ -46,7 +63,7 @@ impl Leaver {
         if is_left {
             return Ok(Left::Done);
         }
-        Ok(Left::NotHeld(self.records.reason_by(entry.nonce, until).await))
+        Ok(Left::NotHeld(self.reasons.read_by(entry.nonce, until).await))
     }
 
     /// Turns the item into one of this number; whether it was the attempt's, or had become that one before.
@@ -79,6 +96,6 @@ impl Leaver {
                 }
             }
         }
-        Err(Failure::protocol("the item changes all the time"))
+        Err(Failure::restless())
     }
 }

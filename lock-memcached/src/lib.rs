@@ -63,6 +63,19 @@ pub mod machine {
 }
 
 /// A client of one memcached server. Dereferences to [`Client`], which makes the handles.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), lock_memcached::Error> {
+/// use lock_memcached::MemcachedLocks;
+///
+/// let locks = MemcachedLocks::connect("memcached://127.0.0.1:11211").await?;
+/// let guard = locks.mutex("orders/42").lock().await?;
+/// // Nobody else has it now, until it is released or `guard.lost()` says so.
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemcachedLocks(Client<MemcachedBackend>);
 

@@ -24,11 +24,15 @@ const ROUNDS: usize = 5;
 
 /// The records of one client.
 pub(crate) struct Records {
-    pub(crate) link: Arc<Link>,
-    pub(crate) keys: Arc<Keys>,
+    link: Arc<Link>,
+    keys: Arc<Keys>,
 }
 
 impl Records {
+    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>) -> Self {
+        Self { link: link.clone(), keys: keys.clone() }
+    }
+
     pub(crate) async fn read(&self, name: &LockName) -> Result<Option<Record>, Error> {
         let read = async {
             let item = self.link.run_one(Command::Read { key: self.keys.record(name) }).await.item()?;
@@ -69,8 +73,7 @@ impl Records {
             // The lock last: as late as can be.
             let reads = [&key, &lock].map(|key| Command::Read { key: key.clone() });
             let mut answers = connection.run(reads.into()).await.into_iter();
-            // There are as many answers as commands.
-            let mut read = || answers.next().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless())).item();
+            let mut read = || CommandAnswer::expected(answers.next()).item();
             let (item, holder) = (read().map_err(error)?, read().map_err(error)?);
             if !holder.is_some_and(|item| Nonce::read(&item.value) == Some(Nonce::of(attempt.id))) {
                 return Ok(RecordWrite::NotHeld);

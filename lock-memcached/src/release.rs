@@ -11,7 +11,8 @@ use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::GateVerdict;
 use crate::epoch::gate::{self, EpochGate};
-use crate::items::pieces::{Pieces, Removed};
+use crate::items::pieces::{Pieces, ReleaseCount};
+use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
@@ -28,15 +29,36 @@ type IsFound = bool;
 
 /// Releases and cancels attempts.
 pub(crate) struct Releaser {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) queues: Arc<WaitQueues>,
-    pub(crate) pieces: Arc<Pieces>,
-    pub(crate) records: Arc<HolderRecords>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
+    registry: Arc<Registry>,
+    queues: Arc<WaitQueues>,
+    pieces: Arc<Pieces>,
+    records: Arc<HolderRecords>,
+    reasons: Arc<ForcedReasons>,
 }
 
 impl Releaser {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        registry: &Arc<Registry>,
+        queues: &Arc<WaitQueues>,
+        pieces: &Arc<Pieces>,
+        records: &Arc<HolderRecords>,
+        reasons: &Arc<ForcedReasons>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            link: link.clone(),
+            gate: gate.clone(),
+            registry: registry.clone(),
+            queues: queues.clone(),
+            pieces: pieces.clone(),
+            records: records.clone(),
+            reasons: reasons.clone(),
+        })
+    }
+
     pub(crate) async fn release(self: &Arc<Self>, attempt: &Attempt) -> Result<Released, Error> {
         let Some(entry) = self.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
         // One operation timeout for all steps.
@@ -47,25 +69,25 @@ impl Releaser {
             None => None,
         };
         let (handed, is_found) = handed.flatten().unwrap_or((HandedOver::No, false));
-        let removed = if handed.ends_release() {
+        let count = if handed.ends_release() {
             None
         } else {
-            let removed = self.pieces.release_all(&entry, Phase::Release, until).await;
+            let released = self.pieces.release_all(&entry, Phase::Release, until).await;
             let told = |error| match handed {
                 HandedOver::Perhaps => self.in_doubt(attempt).with_source(error),
                 _ => error,
             };
-            Some(removed.map_err(told)?)
+            Some(released.map_err(told)?)
         };
         self.records.forget_soon(&entry);
         self.registry.close(attempt.id);
-        let Some(removed) = removed else { return Ok(Released::Done) };
+        let Some(count) = count else { return Ok(Released::Done) };
         self.wake(&entry.lock, attempt.kind);
-        match handed.was_held(removed.released, removed.gone) {
+        match handed.was_held(count.released, count.gone) {
             Some(true) => Ok(Released::Done),
-            Some(false) => Ok(Released::NotHeld(Box::pin(self.records.reason_by(entry.nonce, until)).await)),
+            Some(false) => Ok(Released::NotHeld(Box::pin(self.reasons.read_by(entry.nonce, until)).await)),
             None if is_found => Ok(Released::Done),
-            None => match Box::pin(self.records.reason_by(entry.nonce, until)).await {
+            None => match Box::pin(self.reasons.read_by(entry.nonce, until)).await {
                 Some(reason) => Ok(Released::NotHeld(Some(reason))),
                 None => Err(self.in_doubt(attempt)),
             },
@@ -178,7 +200,7 @@ impl Releaser {
         entry: &Entry,
         pieces: Vec<Piece>,
         phase: Phase,
-    ) -> Result<Removed, Error> {
+    ) -> Result<ReleaseCount, Error> {
         let released = self.pieces.release_some(entry, pieces, phase, self.link.deadline());
         self.link.within(attempt, phase, released).await
     }

@@ -10,7 +10,9 @@ use lock_core::{Error, ErrorKind, LossReason, Phase};
 use crate::client::link::Link;
 use crate::client::protocol::Command;
 use crate::epoch::GateVerdict;
+use crate::epoch::gate::EpochGate;
 use crate::error::Failure;
+use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::{ItemRefresh, Refresher};
 use crate::registry::{Entry, Piece, Registry};
@@ -32,18 +34,38 @@ type Fate = Result<bool, Failure>;
 
 /// Renews leases.
 pub(crate) struct Renewer {
-    pub(crate) link: Arc<Link>,
-    pub(crate) refresher: Refresher,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) longest: LongestLease,
-    pub(crate) op_timeout: Duration,
+    link: Arc<Link>,
+    refresher: Refresher,
+    registry: Arc<Registry>,
+    records: Arc<HolderRecords>,
+    reasons: Arc<ForcedReasons>,
+    keys: Arc<Keys>,
+    longest: LongestLease,
 }
 
 impl Renewer {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
+        registry: &Arc<Registry>,
+        records: &Arc<HolderRecords>,
+        reasons: &Arc<ForcedReasons>,
+        keys: &Arc<Keys>,
+        longest: LongestLease,
+    ) -> Self {
+        Self {
+            link: link.clone(),
+            refresher: Refresher::new(link, gate),
+            registry: registry.clone(),
+            records: records.clone(),
+            reasons: reasons.clone(),
+            keys: keys.clone(),
+            longest,
+        }
+    }
+
     pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let late = SystemClock.sleep_until(SystemClock.now().plus(patience(batch, self.op_timeout)));
+        let late = SystemClock.sleep_until(SystemClock.now().plus(patience(batch, self.link.op_timeout())));
         tokio::select! {
             biased;
             renewed = self.renew_all(batch) => renewed,
@@ -99,7 +121,7 @@ impl Renewer {
     async fn give_reasons(&self, leases: &[LeaseRenewal<'_>], renewed: &mut [Renewed]) {
         let lost = leases.iter().zip(renewed).filter(|(_, renewed)| matches!(renewed, Renewed::Lost(_)));
         let lost: Vec<_> = lost.filter_map(|(lease, renewed)| Some((lease.entry.as_ref()?.nonce, renewed))).collect();
-        let reasons = self.records.read_reasons(lost.iter().map(|(nonce, _)| *nonce)).await;
+        let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce)).await;
         for ((_, renewed), reason) in lost.into_iter().zip(reasons) {
             if let Some(reason) = reason {
                 *renewed = Renewed::Lost(reason);

@@ -1,4 +1,4 @@
-//! What a benchmark says to the processes that it starts.
+//! Orders of a benchmark to the processes that it starts.
 
 use lock_core::clock::{Clock, SystemClock};
 

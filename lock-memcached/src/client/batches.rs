@@ -181,7 +181,7 @@ impl Caller {
     }
 }
 
-/// Which of a request's commands change something, a bit for each.
+/// The commands of a request that change something, a bit for each.
 #[derive(Debug, Clone, Copy)]
 struct Changes(u32);
 
@@ -394,9 +394,7 @@ impl SentRequest {
         if self.left == 0
             && let Some(told) = self.told.take()
         {
-            let answers = std::mem::take(&mut self.answers).into_iter();
-            let answers =
-                answers.map(|answer| answer.unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))).collect();
+            let answers = std::mem::take(&mut self.answers).into_iter().map(CommandAnswer::expected).collect();
             // Whoever has gone away is not told.
             let _ = told.send(Told::Answers(answers));
         }

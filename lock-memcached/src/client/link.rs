@@ -128,8 +128,7 @@ impl Link {
 
     /// Sends one command.
     pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
-        // There are as many answers as commands.
-        self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
+        CommandAnswer::expected(self.run(vec![command]).await.pop())
     }
 
     /// A connection for steps that belong together and end by this instant.
@@ -190,6 +189,11 @@ impl Link {
 
     fn pool(&self) -> MutexGuard<'_, ConnectionPool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The longest time that one request takes.
+    pub(crate) fn op_timeout(&self) -> Duration {
+        self.op_timeout
     }
 
     /// The instant by which a request that begins now ends, with all of its steps.
@@ -313,10 +317,7 @@ impl<'a> InUse<'a> {
             pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = Some(answer)).await;
         }
         // Each is told.
-        answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless())))
-            .collect()
+        answers.into_iter().map(CommandAnswer::expected).collect()
     }
 
     /// [`run`](InUse::run), for callers each of which is told its answers as soon as they are read. `sent_by` says of each command by when
@@ -337,8 +338,7 @@ impl<'a> InUse<'a> {
 
     /// Sends one command.
     pub(crate) async fn run_one(&mut self, command: Command) -> CommandAnswer {
-        // There are as many answers as commands.
-        self.run(vec![command]).await.pop().unwrap_or_else(|| CommandAnswer::Failed(Failure::senseless()))
+        CommandAnswer::expected(self.run(vec![command]).await.pop())
     }
 
     /// Asks what the server counts, or with `" settings"` how it is set up.

@@ -10,6 +10,5 @@ mod pipeline;
 pub(crate) mod protocol;
 pub(crate) mod resolved;
 pub(crate) mod rights;
-mod rights_ledger;
 pub(crate) mod shared_work;
 pub(crate) mod words;

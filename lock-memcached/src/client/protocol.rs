@@ -137,6 +137,11 @@ impl Command {
 }
 
 impl CommandAnswer {
+    /// The answer to a command that has to have one: there are as many answers as commands.
+    pub(crate) fn expected(answer: Option<Self>) -> Self {
+        answer.unwrap_or_else(|| Self::Failed(Failure::senseless()))
+    }
+
     /// The failure, if it is one.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {

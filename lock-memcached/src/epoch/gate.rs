@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
@@ -19,6 +19,7 @@ use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
 use crate::store::keys::Key;
+use crate::store::values::since_1970;
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
 const LONGEST_TICK: Duration = Duration::from_millis(2_500);
@@ -37,14 +38,17 @@ pub(crate) struct EpochGate {
     watch: Mutex<EpochWatch>,
     /// The epoch that was seen last.
     seen: AtomicU64,
-    pub(crate) health: ServerHealth,
+    health: ServerHealth,
+    /// The epoch in which the server was asked how it is set up: when a client connects, and once in each life of the server's
+    /// memory. Another server, or the same one with other options, may be in its place.
+    checked_in: AtomicU64,
     /// The one right to tend the epoch. Whoever opens it or puts it back has this right, until its time has passed at the latest.
     tending: Rights,
 }
 
 impl EpochGate {
-    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Self {
-        Self {
+    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Arc<Self> {
+        Arc::new(Self {
             link: link.clone(),
             batches: batches.clone(),
             mode: config.restart_policy,
@@ -54,8 +58,14 @@ impl EpochGate {
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(link, config.refuse_eviction),
+            checked_in: AtomicU64::new(0),
             tending: Rights::new(1),
-        }
+        })
+    }
+
+    /// Whether the server evicts items when its memory is full.
+    pub(crate) fn evicts(&self) -> bool {
+        self.health.evicts()
     }
 
     /// Sends commands and a look at the epoch in one pipeline, and judges by that look, which is the last one.
@@ -90,8 +100,8 @@ impl EpochGate {
         let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
         let judged = match self.judge(look, sent_at) {
             // The server has begun anew, and may be another one.
-            Ok(GateVerdict::Counts(Some(epoch))) if !self.health.is_known_in(epoch.id()) => {
-                let fit = Box::pin(self.health.check_in(epoch.id(), until)).await;
+            Ok(GateVerdict::Counts(Some(epoch))) if !self.is_checked_in(epoch.id()) => {
+                let fit = Box::pin(self.check_in(epoch.id(), until)).await;
                 fit.map(|()| GateVerdict::Counts(Some(epoch)))
             }
             judged => judged,
@@ -102,9 +112,24 @@ impl EpochGate {
     /// Refuses a server that cannot carry locks, once the epoch was looked at.
     pub(crate) async fn check_server(&self, until: BootInstant) -> Result<(), Error> {
         let seen = self.seen.load(Ordering::Relaxed);
-        let checked = self.health.check(until).await;
-        checked.map_err(|failure| self.link.error(failure, Phase::Connect))?;
-        self.health.note_checked_in(seen);
+        let checked = async { self.health.check(self.link.for_steps(until).await?).await };
+        checked.await.map_err(|failure| self.link.error(failure, Phase::Connect))?;
+        self.checked_in.store(seen, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_checked_in(&self, epoch: u64) -> bool {
+        self.checked_in.load(Ordering::Relaxed) == epoch
+    }
+
+    /// Refuses a server that cannot carry locks, unless that was done in this epoch; all is over by `until`.
+    async fn check_in(&self, epoch: u64, until: BootInstant) -> Result<(), Failure> {
+        let connection = self.link.for_steps(until).await?;
+        // Nobody waits for another one to ask, who may never be driven again: as many ask as there are connections, at most.
+        if !self.is_checked_in(epoch) {
+            self.health.check(connection).await?;
+            self.checked_in.store(epoch, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -259,8 +284,4 @@ impl EpochGate {
 /// The fencing token of what was taken with this CAS number.
 pub(crate) fn token(epoch: Option<Epoch>, cas: u64) -> Option<FencingToken> {
     epoch.and_then(|epoch| epoch.token(cas))
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -15,9 +15,9 @@ use crate::registry::{Entry, Piece};
 /// Rounds for a piece that a renewal changes again and again.
 const ROUNDS: usize = 20;
 
-/// Fate of an attempt's pieces.
+/// Count of a release, piece by piece.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Removed {
+pub(crate) struct ReleaseCount {
     /// The number of pieces that this request has released, or an earlier one that was not answered.
     pub(crate) released: usize,
     /// The number of pieces that were not there any more.
@@ -26,14 +26,23 @@ pub(crate) struct Removed {
 
 /// Releases keys of grants.
 pub(crate) struct Pieces {
-    pub(crate) link: Arc<Link>,
-    pub(crate) batches: Arc<Batches>,
-    pub(crate) records: Arc<HolderRecords>,
+    link: Arc<Link>,
+    batches: Arc<Batches>,
+    records: Arc<HolderRecords>,
 }
 
 impl Pieces {
+    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, records: &Arc<HolderRecords>) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), batches: batches.clone(), records: records.clone() })
+    }
+
     /// Releases everything that an attempt is known to have, by `until`.
-    pub(crate) async fn release_all(&self, entry: &Entry, phase: Phase, until: BootInstant) -> Result<Removed, Error> {
+    pub(crate) async fn release_all(
+        &self,
+        entry: &Entry,
+        phase: Phase,
+        until: BootInstant,
+    ) -> Result<ReleaseCount, Error> {
         entry.end();
         let released = self.release_each(entry, entry.pieces(), until).await;
         released.map_err(|failure| self.link.error(failure, phase))
@@ -46,7 +55,7 @@ impl Pieces {
         pieces: Vec<Piece>,
         phase: Phase,
         until: BootInstant,
-    ) -> Result<Removed, Error> {
+    ) -> Result<ReleaseCount, Error> {
         entry.asks_release(&pieces);
         self.release_each(entry, pieces, until).await.map_err(|failure| self.link.error(failure, phase))
     }
@@ -56,16 +65,16 @@ impl Pieces {
         entry: &Entry,
         mut pieces: Vec<Piece>,
         until: BootInstant,
-    ) -> Result<Removed, Failure> {
-        let mut count = Removed::default();
+    ) -> Result<ReleaseCount, Failure> {
+        let mut count = ReleaseCount::default();
         let mut record = (entry.is_ending() && entry.hide()).then(|| self.records.forget(entry.nonce));
         for _ in 0..ROUNDS {
             if pieces.is_empty() {
                 break;
             }
-            let deletion = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
+            let release = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
-            let commands = pieces.iter().map(deletion).chain(record.take()).collect();
+            let commands = pieces.iter().map(release).chain(record.take()).collect();
             let answers = self.batches.run_by(commands, until).await;
             let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
@@ -106,7 +115,7 @@ impl Pieces {
         if pieces.is_empty() {
             return Ok(count);
         }
-        Err(count.failed(entry, &pieces, Failure::protocol("the item changes all the time")))
+        Err(count.failed(entry, &pieces, Failure::restless()))
     }
 
     /// Looks for claims that were not answered, and releases what they took, by `until`.
@@ -142,7 +151,7 @@ impl Pieces {
     }
 }
 
-impl Removed {
+impl ReleaseCount {
     fn released(&mut self, entry: &Entry, piece: &Piece) {
         self.released += 1;
         entry.lost(&piece.key);

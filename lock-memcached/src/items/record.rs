@@ -1,25 +1,25 @@
-//! Records of holders for `inspect`, and reasons of forced releases, in items beside the lock's.
+//! Records of holders for `inspect`, in items beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
-use lock_core::{GrantId, LossReason, Owner};
+use lock_core::{GrantId, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::client::batches::Batches;
 use crate::client::link::Link;
-use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::protocol::Command;
 use crate::error::Failure;
 use crate::registry::Entry;
 use crate::store::keys::Keys;
-use crate::store::values::{self, LongestLease, Nonce};
+use crate::store::values::{self, Nonce};
 
 /// Time that a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
@@ -47,26 +47,25 @@ pub(crate) struct HolderRecord {
     pub(crate) waits: bool,
 }
 
-/// The texts beside the locks' items: records of this client's holders, and reasons of forced releases.
+/// The records of this client's holders.
 pub(crate) struct HolderRecords {
     link: Arc<Link>,
     batches: Arc<Batches>,
     keys: Arc<Keys>,
-    longest: LongestLease,
     /// The task that writes. It ends with its runtime, or is left with it, and is started again on that of the next grant.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<RecordWriter>>,
 }
 
 /// The way to the task that writes records.
 #[derive(Debug)]
-struct Writer {
-    tasks: mpsc::Sender<Task>,
+struct RecordWriter {
+    tasks: mpsc::Sender<RecordTask>,
     /// The last instant at which nothing waited for it.
     idle_at: BootInstant,
 }
 
 #[derive(Debug)]
-struct Task {
+struct RecordTask {
     entry: Weak<Entry>,
     token: Option<u64>,
     since: u64,
@@ -75,9 +74,9 @@ struct Task {
 }
 
 impl HolderRecords {
-    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
+    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, keys: &Arc<Keys>) -> Arc<Self> {
         let (link, batches, keys) = (link.clone(), batches.clone(), keys.clone());
-        Arc::new(Self { link, batches, keys, longest, writer: Mutex::default() })
+        Arc::new(Self { link, batches, keys, writer: Mutex::default() })
     }
 
     /// Has a grant described, if it is one and lasts.
@@ -99,7 +98,7 @@ impl HolderRecords {
     }
 
     fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
-        let task = Task { entry: Arc::downgrade(entry), token, since: since_1970(), waits, ttl: attempt.ttl };
+        let task = RecordTask { entry: Arc::downgrade(entry), token, since: now_in_ms(), waits, ttl: attempt.ttl };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemClock.now();
         let running = writer.take().filter(|writer| writer.goes_on(now));
@@ -107,7 +106,7 @@ impl HolderRecords {
             let runtime = tokio::runtime::Handle::try_current().ok()?;
             let (sender, tasks) = mpsc::channel(WAITING);
             runtime.spawn(write_all(Arc::downgrade(self), tasks));
-            Some(Writer { tasks: sender, idle_at: now })
+            Some(RecordWriter { tasks: sender, idle_at: now })
         });
         if let Some(next) = &mut next {
             next.send(task, now);
@@ -152,36 +151,11 @@ impl HolderRecords {
     async fn left(&self, nonce: Nonce, owner: Owner, left: GrantId, time: Duration) {
         let before = self.read(&[nonce]).await.ok().and_then(|mut records| records.remove(&nonce));
         // A short hold was not described.
-        let new = HolderRecord { grant: left, owner, token: None, since: since_1970(), waits: false };
+        let new = HolderRecord { grant: left, owner, token: None, since: now_in_ms(), waits: false };
         let record = before.map_or(new, |before| HolderRecord { grant: left, ..before });
         let (key, seconds) = (self.keys.holder(Nonce::of(left)), values::seconds(time));
         let note = serde_json::to_string(&record).ok().map(|text| Command::Note { key, text, seconds });
         self.link.run(note.into_iter().chain([self.forget(nonce)]).collect()).await;
-    }
-
-    /// Leaves a reason for the holder, for as long as that may ask.
-    pub(crate) async fn leave_reason(&self, grant: Nonce, by_and_why: &(String, String)) -> Result<(), Failure> {
-        let text = serde_json::to_string(by_and_why).unwrap_or_default();
-        let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.seconds() };
-        match self.link.run_one(note).await {
-            CommandAnswer::Failed(failure) => Err(failure),
-            _ => Ok(()),
-        }
-    }
-
-    /// The reason for each of these grants, which are gone, if it was released by force.
-    pub(crate) async fn read_reasons(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
-        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
-        self.link.run(reads.collect()).await.into_iter().map(reason).collect()
-    }
-
-    /// The reason why a grant that is gone was released by force, if it was and that is read by this instant.
-    pub(crate) async fn reason_by(&self, grant: Nonce, until: BootInstant) -> Option<LossReason> {
-        tokio::select! {
-            biased;
-            reasons = Box::pin(self.read_reasons([grant].into_iter())) => reasons.into_iter().next().flatten(),
-            () = SystemClock.sleep_until(until) => None,
-        }
     }
 
     /// Reads the records of these grants.
@@ -199,7 +173,7 @@ impl HolderRecords {
         Ok(records)
     }
 
-    async fn write(&self, held: Vec<(Arc<Entry>, Task)>) {
+    async fn write(&self, held: Vec<(Arc<Entry>, RecordTask)>) {
         let notes = held.iter().filter_map(|(entry, task)| {
             entry.show();
             let (grant, owner) = (entry.grant, entry.owner.clone());
@@ -221,13 +195,12 @@ impl HolderRecords {
     }
 }
 
-/// The present time in ms.
-fn since_1970() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or_default()
+/// The present time, in ms since 1970.
+fn now_in_ms() -> u64 {
+    u64::try_from(values::since_1970().as_millis()).unwrap_or_default()
 }
 
-impl Writer {
+impl RecordWriter {
     /// Whether it has not ended, and comes to what waits for it: nobody may drive its runtime any more.
     fn goes_on(&self, now: BootInstant) -> bool {
         !self.tasks.is_closed() && (self.is_idle() || now.since(self.idle_at) < LEFT_AFTER)
@@ -238,7 +211,7 @@ impl Writer {
     }
 
     /// If it has just ended, or has too many before it, this one is not described: it is best effort.
-    fn send(&mut self, task: Task, now: BootInstant) {
+    fn send(&mut self, task: RecordTask, now: BootInstant) {
         if self.is_idle() {
             self.idle_at = now;
         }
@@ -246,13 +219,7 @@ impl Writer {
     }
 }
 
-/// Reads the reason that was left for a holder.
-pub(crate) fn reason(answer: CommandAnswer) -> Option<LossReason> {
-    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
-    Some(LossReason::ForceReleased { by, reason })
-}
-
-async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>) {
+async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<RecordTask>) {
     while let Some(first) = tasks.recv().await {
         SystemClock.sleep_until(SystemClock.now().plus(AFTER)).await;
         let mut held: Vec<_> = first.held().into_iter().collect();
@@ -267,7 +234,7 @@ async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Task>
     }
 }
 
-impl Task {
+impl RecordTask {
     /// The grant's entry, if it is still held.
     fn held(self) -> Option<(Arc<Entry>, Self)> {
         let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;

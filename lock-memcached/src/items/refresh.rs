@@ -64,18 +64,22 @@ impl ItemRefresh {
     /// Has the item tried again, unless it is being released.
     fn changed(&mut self) {
         if self.entry.is_ending() {
-            self.fate = Some(Err(restless()));
+            self.fate = Some(Err(Failure::restless()));
         }
     }
 }
 
 /// Gives items more time.
 pub(crate) struct Refresher {
-    pub(crate) link: Arc<Link>,
-    pub(crate) gate: Arc<EpochGate>,
+    link: Arc<Link>,
+    gate: Arc<EpochGate>,
 }
 
 impl Refresher {
+    pub(crate) fn new(link: &Arc<Link>, gate: &Arc<EpochGate>) -> Self {
+        Self { link: link.clone(), gate: gate.clone() }
+    }
+
     /// Has items live on, and asks `beside` in the same pipeline. Each one's fate is known afterwards, after eleven round
     /// trips at most, however many there are; the verdict says whether it can be relied on.
     pub(crate) async fn refresh(&self, dues: &mut [ItemRefresh], beside: Vec<Command>) -> Result<GateVerdict, Failure> {
@@ -91,7 +95,7 @@ impl Refresher {
             }
         }
         for due in dues {
-            due.fate.get_or_insert_with(|| Err(restless()));
+            due.fate.get_or_insert_with(|| Err(Failure::restless()));
         }
         verdict
     }
@@ -155,9 +159,4 @@ pub(crate) fn lasts(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure>
 pub(crate) fn ends_after(look: &CommandAnswer, seconds: u32) -> Result<bool, Failure> {
     let in_time = |item: &Item| (0..=i64::from(seconds)).contains(&item.left);
     Ok(lasts(look, seconds)? && matches!(look, CommandAnswer::Item(item) if in_time(item)))
-}
-
-/// The failure of an item that was there each time: others of this client renew it all the time, or it is being released.
-fn restless() -> Failure {
-    Failure::protocol("the item changes all the time")
 }

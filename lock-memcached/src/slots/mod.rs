@@ -7,7 +7,7 @@ pub(crate) mod semaphore;
 use std::sync::Arc;
 
 use lock_core::driver::Attempt;
-use lock_core::{Error, Phase};
+use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::{Command, Item};
@@ -27,10 +27,14 @@ pub(crate) const MOST: u32 = 1000;
 
 /// Looks at slots.
 pub(crate) struct Slots {
-    pub(crate) link: Arc<Link>,
+    link: Arc<Link>,
 }
 
 impl Slots {
+    pub(crate) fn new(link: &Arc<Link>) -> Self {
+        Self { link: link.clone() }
+    }
+
     /// The numbers of slots, of so many, that nobody holds: looks no further when enough have been found.
     pub(crate) async fn free_slots(
         &self,
@@ -95,6 +99,11 @@ pub(crate) fn any(entry: &Entry, turn: u32, many: u32) -> u32 {
 /// Has the limit of a semaphore live on, as long as any lease.
 pub(crate) fn keep_limit(lock: &Key, longest: LongestLease) -> Command {
     Command::Keep { key: keys::limit(lock), seconds: longest.seconds() }
+}
+
+/// The error of a change of a grant that is not there.
+pub(crate) fn not_held(attempt: &Attempt, phase: Phase) -> Error {
+    attempt.error(ErrorKind::NotHeld, phase, "the server has no such grant (any more)")
 }
 
 /// The number that an item holds on which clients have agreed.

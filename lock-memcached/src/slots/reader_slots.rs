@@ -15,19 +15,29 @@ use crate::error::Failure;
 use crate::registry::Entry;
 use crate::slots::stored_limit;
 use crate::store::keys::{Key, Keys};
+use crate::store::values::LONGEST_TTL;
 
-/// The TTL of the number, which is stored anew in time: 30 days, the longest relative TTL.
-const KEPT_FOR: u32 = 30 * 24 * 60 * 60;
+/// The TTL of the number, in seconds. It is stored anew in time.
+const KEPT_FOR: u32 = LONGEST_TTL;
 
 /// Slots of the readers, on whose number all clients of a prefix agree.
 pub(crate) struct ReaderSlots {
-    pub(crate) link: Arc<Link>,
-    pub(crate) acquirer: Arc<Acquirer>,
-    pub(crate) keys: Arc<Keys>,
-    pub(crate) many: u32,
+    link: Arc<Link>,
+    acquirer: Arc<Acquirer>,
+    keys: Arc<Keys>,
+    many: u32,
 }
 
 impl ReaderSlots {
+    pub(crate) fn new(link: &Arc<Link>, acquirer: &Arc<Acquirer>, keys: &Arc<Keys>, many: u32) -> Self {
+        Self { link: link.clone(), acquirer: acquirer.clone(), keys: keys.clone(), many }
+    }
+
+    /// The number of slots.
+    pub(crate) fn many(&self) -> u32 {
+        self.many
+    }
+
     /// A claim that counts only if all clients have agreed on the number of slots; otherwise an error, and nothing is left of it.
     pub(crate) async fn claim(
         &self,

@@ -12,39 +12,58 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::{Acquirer, ClaimRound, TryOutcome, WantedLock};
+use crate::client::link::Link;
 use crate::client::protocol::Command;
 use crate::epoch::GateVerdict;
 use crate::items::record::HolderRecords;
-use crate::registry::{Entry, Piece};
+use crate::registry::{Entry, Piece, Registry};
 use crate::release::Releaser;
 use crate::slots::reader_slots::ReaderSlots;
 use crate::slots::{self, Slots, TRIES};
-use crate::store::keys::{self, Key};
+use crate::store::keys::{self, Key, Keys};
 use crate::store::values::Nonce;
 
 /// The read-write locks of one client.
 pub(crate) struct RwLocks {
-    pub(crate) acquirer: Arc<Acquirer>,
-    pub(crate) releaser: Arc<Releaser>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) slots: Slots,
-    pub(crate) readers: ReaderSlots,
+    link: Arc<Link>,
+    registry: Arc<Registry>,
+    acquirer: Arc<Acquirer>,
+    releaser: Arc<Releaser>,
+    records: Arc<HolderRecords>,
+    slots: Slots,
+    readers: ReaderSlots,
 }
 
 impl RwLocks {
+    /// The read-write locks of a client with room for so many readers.
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        registry: &Arc<Registry>,
+        acquirer: &Arc<Acquirer>,
+        releaser: &Arc<Releaser>,
+        records: &Arc<HolderRecords>,
+        keys: &Arc<Keys>,
+        readers: u32,
+    ) -> Self {
+        Self {
+            link: link.clone(),
+            registry: registry.clone(),
+            acquirer: acquirer.clone(),
+            releaser: releaser.clone(),
+            records: records.clone(),
+            slots: Slots::new(link),
+            readers: ReaderSlots::new(link, acquirer, keys, readers),
+        }
+    }
+
     /// The lock of an attempt, to be read.
     pub(crate) fn reader<'a>(&'a self, attempt: &'a Attempt) -> Result<Reader<'a>, Error> {
-        Ok(Reader {
-            locks: self,
-            attempt,
-            entry: self.acquirer.registry.register(attempt)?,
-            is_full: AtomicBool::default(),
-        })
+        Ok(Reader { locks: self, attempt, entry: self.registry.register(attempt)?, is_full: AtomicBool::default() })
     }
 
     /// The lock of an attempt, to be written; `stays` says whether it waits, and keeps new readers out meanwhile.
     pub(crate) fn writer<'a>(&'a self, attempt: &'a Attempt, stays: bool) -> Result<Writer<'a>, Error> {
-        let entry = self.acquirer.registry.register(attempt)?;
+        let entry = self.registry.register(attempt)?;
         let (readers, looked_at) = (Mutex::default(), AtomicU32::default());
         Ok(Writer { locks: self, attempt, entry, stays, readers, looked_at })
     }
@@ -63,9 +82,8 @@ impl RwLocks {
     /// Takes a reader's slot before it releases the writer's key, and looks at that key once the slot is there: whoever takes it
     /// from then on finds a reader. So a key whose release was asked for may go in whatever way, as long as the slot is there.
     pub(crate) async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
-        let not_held =
-            || attempt.error(ErrorKind::NotHeld, Phase::Downgrade, "the server has no such grant (any more)");
-        let entry = self.releaser.registry.get(attempt.id).ok_or_else(not_held)?;
+        let not_held = || slots::not_held(attempt, Phase::Downgrade);
+        let entry = self.registry.get(attempt.id).ok_or_else(not_held)?;
         let key = keys::writer(&entry.lock);
         let (writer, slots): (Vec<_>, Vec<_>) = entry.pieces().into_iter().partition(|piece| piece.key == key);
         let is_ours = if !slots.is_empty() {
@@ -75,7 +93,7 @@ impl RwLocks {
             !writer.is_empty() && self.add_slot(attempt, &entry).await?
         };
         if !is_ours || self.releaser.release_some(attempt, &entry, writer, Phase::Downgrade).await?.gone > 0 {
-            self.leave(attempt, &entry).await;
+            self.release_lost(attempt, &entry).await;
             return Err(not_held());
         }
         self.releaser.wake(&entry.lock, attempt.kind);
@@ -89,7 +107,7 @@ impl RwLocks {
         entry: &Entry,
         keys: impl Iterator<Item = &Key> + Clone + Send,
     ) -> Result<bool, Error> {
-        let link = &self.releaser.link;
+        let link = &self.link;
         let found = async { Ok(link.find_own(keys.map(|key| (entry.nonce, key)), link.deadline()).await) };
         for found in link.within(attempt, Phase::Downgrade, found).await? {
             if found.map_err(|failure| self.acquirer.error(failure))?.is_none() {
@@ -99,8 +117,8 @@ impl RwLocks {
         Ok(true)
     }
 
-    /// Leaves a lock that was lost: nothing of it is renewed from now on, whatever becomes of its release.
-    async fn leave(&self, attempt: &Attempt, entry: &Entry) {
+    /// Releases a lock that was lost: nothing of it is renewed from now on, whatever becomes of this.
+    async fn release_lost(&self, attempt: &Attempt, entry: &Entry) {
         let pieces = entry.pieces();
         self.doubt(attempt, entry, &pieces);
         let released = self.releaser.release_some(attempt, entry, pieces.clone(), Phase::Downgrade).await;
@@ -111,14 +129,14 @@ impl RwLocks {
 
     /// These pieces may be there until their time is over.
     fn doubt(&self, attempt: &Attempt, entry: &Entry, pieces: &[Piece]) {
-        entry.doubt(pieces, self.releaser.link.gone_by(SystemClock.now(), entry.lasts(attempt.ttl)));
+        entry.doubt(pieces, self.link.gone_by(SystemClock.now(), entry.lasts(attempt.ttl)));
     }
 
     /// Takes a reader's slot. Returns whether the writer's key was the attempt's own once the slot was there.
     async fn add_slot(&self, attempt: &Attempt, entry: &Arc<Entry>) -> Result<bool, Error> {
         let key = keys::writer(&entry.lock);
         for turn in 0..TRIES * 4 {
-            let slot = keys::slot(&entry.lock, slots::any(entry, turn, self.readers.many));
+            let slot = keys::slot(&entry.lock, slots::any(entry, turn, self.readers.many()));
             let look = Command::Read { key: key.clone() };
             let mut round = self.acquirer.claim(attempt, entry, vec![slot], vec![look]).await?;
             let slot: Vec<_> = entry.pieces().into_iter().filter(|piece| piece.key != key).collect();
@@ -175,7 +193,7 @@ impl Reader<'_> {
     async fn take_slot(&self) -> Result<Option<ClaimRound>, Error> {
         let Self { locks, attempt, entry, .. } = self;
         let (readers, lock) = (&locks.readers, &entry.lock);
-        let mut number = slots::any(entry, 0, readers.many);
+        let mut number = slots::any(entry, 0, readers.many());
         for turn in 1..=TRIES {
             let look = vec![Command::Look { key: keys::writer(lock) }];
             let round = readers.claim(attempt, entry, keys::slot(lock, number), look).await?;
@@ -183,7 +201,7 @@ impl Reader<'_> {
                 self.is_full.store(false, Ordering::Relaxed);
                 return Ok(Some(round));
             }
-            let free = locks.slots.free_slots(attempt, lock, readers.many, 1).await?;
+            let free = locks.slots.free_slots(attempt, lock, readers.many(), 1).await?;
             self.is_full.store(free.is_empty(), Ordering::Relaxed);
             let one = slots::any(entry, turn, u32::try_from(free.len()).unwrap_or(u32::MAX));
             let Some(next) = free.get(usize::try_from(one).unwrap_or_default()) else { break };
@@ -199,7 +217,7 @@ impl WantedLock for Reader<'_> {
     }
 
     fn take_looks(&self) -> u32 {
-        if self.is_full.load(Ordering::Relaxed) { self.locks.readers.many } else { 1 }
+        if self.is_full.load(Ordering::Relaxed) { self.locks.readers.many() } else { 1 }
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
@@ -223,7 +241,7 @@ impl Writer<'_> {
     }
 
     fn looks(&self) -> Vec<Command> {
-        slots::looks(&self.entry.lock, 0..self.locks.readers.many).collect()
+        slots::looks(&self.entry.lock, 0..self.locks.readers.many()).collect()
     }
 
     /// Whether one of the readers is there who were there before, so that nothing else need be looked at; not when its key is to
@@ -264,8 +282,8 @@ impl Writer<'_> {
         let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
         if !self.stays {
             // A try that has no chance does not turn readers away.
-            let free = locks.slots.free_of(attempt, &self.entry.lock, 0..locks.readers.many).await?;
-            if u32::try_from(free.len()).is_ok_and(|free| free < locks.readers.many) {
+            let free = locks.slots.free_of(attempt, &self.entry.lock, 0..locks.readers.many()).await?;
+            if u32::try_from(free.len()).is_ok_and(|free| free < locks.readers.many()) {
                 return Ok(TryOutcome::Held);
             }
         }
@@ -289,7 +307,7 @@ impl Writer<'_> {
         let Some(round) = locks.acquirer.keep(attempt, entry, self.looks()).await? else {
             return Ok(TryOutcome::Held);
         };
-        self.looked_at.fetch_add(locks.readers.many, Ordering::Relaxed);
+        self.looked_at.fetch_add(locks.readers.many(), Ordering::Relaxed);
         let readers = locks.there(&round)?;
         let is_read = !readers.is_empty();
         *self.readers() = readers;

@@ -17,7 +17,7 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::registry::Entry;
+use crate::registry::{Entry, Registry};
 use crate::release::Releaser;
 use crate::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
 use crate::store::keys::{self, Key};
@@ -25,15 +25,35 @@ use crate::store::values::LongestLease;
 
 /// The semaphores of one client.
 pub(crate) struct Semaphores {
-    pub(crate) link: Arc<Link>,
-    pub(crate) acquirer: Arc<Acquirer>,
-    pub(crate) releaser: Arc<Releaser>,
-    pub(crate) slots: Slots,
-    pub(crate) longest: LongestLease,
-    pub(crate) longest_pause: Duration,
+    link: Arc<Link>,
+    registry: Arc<Registry>,
+    acquirer: Arc<Acquirer>,
+    releaser: Arc<Releaser>,
+    slots: Slots,
+    longest: LongestLease,
+    longest_pause: Duration,
 }
 
 impl Semaphores {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        registry: &Arc<Registry>,
+        acquirer: &Arc<Acquirer>,
+        releaser: &Arc<Releaser>,
+        longest: LongestLease,
+        longest_pause: Duration,
+    ) -> Self {
+        Self {
+            link: link.clone(),
+            registry: registry.clone(),
+            acquirer: acquirer.clone(),
+            releaser: releaser.clone(),
+            slots: Slots::new(link),
+            longest,
+            longest_pause,
+        }
+    }
+
     /// The permits of an attempt.
     pub(crate) fn permits<'a>(&'a self, attempt: &'a Attempt) -> Result<Permits<'a>, Error> {
         let Kind::Permits { permits, limit } = attempt.kind else {
@@ -48,7 +68,7 @@ impl Semaphores {
         Ok(Permits {
             locks: self,
             attempt,
-            entry: self.acquirer.registry.register(attempt)?,
+            entry: self.registry.register(attempt)?,
             wanted,
             limit,
             at: AtomicU32::default(),
@@ -57,11 +77,10 @@ impl Semaphores {
     }
 
     pub(crate) async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
-        let entry = self.releaser.registry.get(attempt.id);
+        let entry = self.registry.get(attempt.id);
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         let (Some(entry), false) = (entry, pieces.is_empty()) else {
-            let what = "the server has no such grant (any more)";
-            return Err(attempt.error(ErrorKind::NotHeld, Phase::Release, what));
+            return Err(slots::not_held(attempt, Phase::Release));
         };
         let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
         self.releaser.release_some(attempt, &entry, rest, Phase::Release).await?;
@@ -113,7 +132,7 @@ impl Permits<'_> {
             _ => return Ok(true),
         };
         let agreed = async {
-            let released = locks.acquirer.pieces.release_all(&self.entry, Phase::Acquire, locks.link.deadline()).await;
+            let released = locks.acquirer.release_all(&self.entry).await;
             released.map_err(|_| Failure::protocol("permits stay behind"))?;
             let free = locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?;
             if u32::try_from(free.len()).is_ok_and(|free| free < limit) {

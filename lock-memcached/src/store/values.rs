@@ -4,10 +4,10 @@
 //!
 //! An item with a TTL of n seconds lives for more than n − 2 and at most n seconds: its second has begun when it is
 //! stored, and about every 500 s the server's clock makes up for its drift with a step of two. After a pause of the server its
-//! clock may be behind by 2.5 s more before it is noticed (see [`crate::epoch::server_clock`]). So a lease is stored with [`MARGIN`],
+//! clock may be behind by 2.5 s more before it is noticed (see [`crate::epoch`]). So a lease is stored with [`MARGIN`],
 //! which is more than both together, beyond its end: what ends first is always the holder's own deadline.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::driver::Attempt;
 use lock_core::{Error, ErrorKind, GrantId, Phase};
@@ -57,6 +57,14 @@ pub(crate) fn number(value: &[u8]) -> Option<u64> {
             number.checked_mul(10)?.checked_add(digit.into())
         }),
     }
+}
+
+/// The longest TTL, in seconds: 30 days. A higher number is an instant since 1970.
+pub(crate) const LONGEST_TTL: u32 = 30 * 24 * 60 * 60;
+
+/// The present time by the wall clock, since 1970.
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Time for which an item is stored beyond its lease.

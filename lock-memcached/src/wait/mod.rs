@@ -6,7 +6,6 @@
 //! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
 //! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
 
-pub(crate) mod fairness;
 pub(crate) mod hand_over;
 pub(crate) mod pace;
 pub(crate) mod queue;
@@ -33,13 +32,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits of one client.
 pub(crate) struct Waits {
-    pub(crate) queues: Arc<WaitQueues>,
-    pub(crate) records: Arc<HolderRecords>,
-    pub(crate) pace: Pace,
-    pub(crate) longest_pause: Duration,
+    queues: Arc<WaitQueues>,
+    records: Arc<HolderRecords>,
+    pace: Pace,
+    longest_pause: Duration,
 }
 
 impl Waits {
+    pub(crate) fn new(queues: &Arc<WaitQueues>, records: &Arc<HolderRecords>, longest_pause: Duration) -> Self {
+        Self { queues: queues.clone(), records: records.clone(), pace: Pace::default(), longest_pause }
+    }
+
     /// Waits in the queue until the lock is granted, or the deadline passes.
     pub(crate) async fn wait<W: WantedLock>(
         &self,
@@ -208,7 +211,7 @@ impl<W: WantedLock> Waiter<'_, W> {
             turn = entry.turn() => turn,
             () = &mut woken => return None,
         };
-        let withdrawal = self.queue.offers(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
+        let withdrawal = self.queue.offers(Offer::new(entry, self.attempt.ttl, granted, turn));
         tokio::select! {
             biased;
             grant = &mut handed => return grant.ok(),

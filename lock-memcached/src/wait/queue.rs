@@ -10,8 +10,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
-use crate::wait::fairness::CONTENDED_FOR;
-use crate::wait::turns::{AfterTry, Standing, Ticket, Tried, Turns, WaitLimits};
+use crate::wait::turns::{AfterTry, CONTENDED_FOR, Standing, Ticket, Tried, Turns, WaitLimits};
 
 /// The queues of one client.
 #[derive(Debug, Default)]
@@ -44,9 +43,9 @@ struct QueueState {
 pub(crate) struct Offer {
     pub(crate) entry: Arc<Entry>,
     pub(crate) ttl: Duration,
-    pub(crate) granted: oneshot::Sender<Grant>,
+    granted: oneshot::Sender<Grant>,
     /// Held, so that whoever undoes the first one's attempt waits until the hand-over is through.
-    pub(crate) _turn: OwnedMutexGuard<()>,
+    _turn: OwnedMutexGuard<()>,
 }
 
 impl WaitQueues {
@@ -165,6 +164,16 @@ impl Drop for Withdrawal<'_> {
 }
 
 impl Offer {
+    /// An offer of this entry, whose turn it holds.
+    pub(crate) fn new(
+        entry: Arc<Entry>,
+        ttl: Duration,
+        granted: oneshot::Sender<Grant>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Self {
+        Self { entry, ttl, granted, _turn: turn }
+    }
+
     /// Tells the first one that the lock is its own.
     pub(crate) fn grant(self, grant: Grant) {
         // If it has gone, its attempt is undone as soon as this ends.

@@ -1,0 +1,56 @@
+//! Reasons of forced releases, in items beside the lock's: the holder finds the one when it misses the other.
+
+use std::sync::Arc;
+
+use lock_core::LossReason;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use crate::client::link::Link;
+use crate::client::protocol::{Command, CommandAnswer};
+use crate::error::Failure;
+use crate::store::keys::Keys;
+use crate::store::values::{LongestLease, Nonce};
+
+/// The reasons of forced releases, as one client leaves and reads them.
+pub(crate) struct ForcedReasons {
+    link: Arc<Link>,
+    keys: Arc<Keys>,
+    longest: LongestLease,
+}
+
+impl ForcedReasons {
+    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>, longest: LongestLease) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), keys: keys.clone(), longest })
+    }
+
+    /// Notes a reason for the holder, for as long as that may ask.
+    pub(crate) async fn note(&self, grant: Nonce, by_and_why: &(String, String)) -> Result<(), Failure> {
+        let text = serde_json::to_string(by_and_why).unwrap_or_default();
+        let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.seconds() };
+        match self.link.run_one(note).await {
+            CommandAnswer::Failed(failure) => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// The reason for each of these grants, which are gone, if it was released by force.
+    pub(crate) async fn read(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
+        let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
+        self.link.run(reads.collect()).await.into_iter().map(reason_in).collect()
+    }
+
+    /// The reason why a grant that is gone was released by force, if it was and that is read by this instant.
+    pub(crate) async fn read_by(&self, grant: Nonce, until: BootInstant) -> Option<LossReason> {
+        tokio::select! {
+            biased;
+            reasons = Box::pin(self.read([grant].into_iter())) => reasons.into_iter().next().flatten(),
+            () = SystemClock.sleep_until(until) => None,
+        }
+    }
+}
+
+/// Reads the reason that was noted for a holder.
+pub(crate) fn reason_in(answer: CommandAnswer) -> Option<LossReason> {
+    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
+    Some(LossReason::ForceReleased { by, reason })
+}
