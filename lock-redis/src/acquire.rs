@@ -25,9 +25,9 @@ use crate::store::scripts;
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
 
-/// The requests of one client for locks.
+/// Asks for locks.
 #[derive(Debug)]
-pub(crate) struct Acquisitions {
+pub(crate) struct Acquirer {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
@@ -63,8 +63,8 @@ pub(crate) enum ShortAcquire {
 /// Tells of a reply of the short way that breaks its rule.
 const NO_TOKEN: &str = "the server granted the lock without a token";
 
-impl Acquisitions {
-    /// Acquisitions over these links, whose waiters are in these queues.
+impl Acquirer {
+    /// Asks over these links for locks whose waiters are in these queues.
     pub(crate) fn new(
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,

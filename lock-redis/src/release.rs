@@ -25,9 +25,9 @@ use crate::wait::queue::WaitQueues;
 /// The reply of a script that made room if it could not let in at once all who find room.
 pub(crate) const MORE: i64 = 2;
 
-/// The releases, cancellations and changes of one client.
+/// Releases grants, cancels attempts, and changes what is held.
 #[derive(Debug)]
-pub(crate) struct Releases {
+pub(crate) struct Releaser {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
@@ -35,8 +35,8 @@ pub(crate) struct Releases {
     owner: Arc<OwnerText>,
 }
 
-impl Releases {
-    /// The releases of this client; its queues are told who comes next.
+impl Releaser {
+    /// Releases over these links; the queues are told who comes next.
     pub(crate) fn new(
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,

@@ -16,15 +16,15 @@ use crate::client::push;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
 
-/// The renewals of one client.
+/// Renews leases.
 #[derive(Debug)]
-pub(crate) struct Renewals {
+pub(crate) struct Renewer {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
 }
 
-impl Renewals {
-    /// The renewals over these links.
+impl Renewer {
+    /// Renews over these links.
     pub(crate) fn new(links: &Arc<Links>, keys: &Arc<KeySpace>) -> Self {
         Self { links: links.clone(), keys: keys.clone() }
     }

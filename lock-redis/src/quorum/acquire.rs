@@ -52,9 +52,9 @@ pub(super) enum Round {
     Split,
 }
 
-/// The acquisitions of one client: each round of them is one request to every server.
+/// Asks for locks in rounds, each of which is one request to every server.
 #[derive(Debug)]
-pub(super) struct Acquisitions {
+pub(super) struct Acquirer {
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
@@ -62,8 +62,8 @@ pub(super) struct Acquisitions {
     pub(super) owner: OwnerText,
 }
 
-impl Acquisitions {
-    /// Acquisitions at these servers, whose failed rounds are undone by these requests.
+impl Acquirer {
+    /// Asks these servers; failed rounds are undone by these requests.
     pub(super) fn new(
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,

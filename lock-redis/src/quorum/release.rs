@@ -12,16 +12,16 @@ use super::wait::queues::{Handover, Queues};
 use crate::client::link::request::Failed;
 use crate::store::keys::{KeySpace, Keys};
 
-/// The releases and cancellations of one client.
+/// Releases grants and cancels attempts.
 #[derive(Debug)]
-pub(super) struct Releases {
+pub(super) struct Releaser {
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
     queues: Arc<Queues>,
 }
 
-impl Releases {
+impl Releaser {
     /// Releases by these requests; those who wait in these queues come next.
     pub(super) fn new(
         members: &Arc<Members>,

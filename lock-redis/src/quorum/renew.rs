@@ -38,16 +38,16 @@ pub(super) struct RenewalVotes {
     pub(super) failures: Vec<Error>,
 }
 
-/// The renewals of one client.
+/// Renews leases.
 #[derive(Debug)]
-pub(super) struct Renewals {
+pub(super) struct Renewer {
     members: Arc<Members>,
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
 }
 
-impl Renewals {
-    /// Renewals at these servers.
+impl Renewer {
+    /// Renews at these servers.
     pub(super) fn new(members: &Arc<Members>, keys: &Arc<KeySpace>, ttl: &Arc<TtlLimit>) -> Self {
         Self { members: members.clone(), keys: keys.clone(), ttl: ttl.clone() }
     }

@@ -17,7 +17,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
-use super::acquire::{Acquisitions, Round, refused};
+use super::acquire::{Acquirer, Round, refused};
 use super::release_requests::ReleaseRequests;
 use crate::client::push::{Inbox, Message, Push};
 
@@ -33,7 +33,7 @@ const SILENT: Duration = Duration::from_millis(250);
 /// The waits of one client for locks.
 #[derive(Debug)]
 pub(super) struct Waits {
-    acquisitions: Arc<Acquisitions>,
+    acquirer: Arc<Acquirer>,
     requests: Arc<ReleaseRequests>,
     queues: Arc<Queues>,
     /// The channels, one at each server, on which waiters are told of a release.
@@ -43,17 +43,17 @@ pub(super) struct Waits {
 impl Waits {
     /// Waits in these queues, for releases that are told over these connections.
     pub(super) fn new(
-        acquisitions: &Arc<Acquisitions>,
+        acquirer: &Arc<Acquirer>,
         requests: &Arc<ReleaseRequests>,
         queues: &Arc<Queues>,
         pushes: Vec<Arc<Push>>,
     ) -> Self {
-        Self { acquisitions: acquisitions.clone(), requests: requests.clone(), queues: queues.clone(), pushes }
+        Self { acquirer: acquirer.clone(), requests: requests.clone(), queues: queues.clone(), pushes }
     }
 
     /// Acquires the lock, now or when it is the attempt's turn.
     pub(super) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let place = self.queues.enter(&self.acquisitions.check(attempt)?.lock);
+        let place = self.queues.enter(&self.acquirer.check(attempt)?.lock);
         match place.first(attempt, deadline).await {
             Ok(_first) => self.ask_until(attempt, &place, deadline).await,
             Err(WaitEnded::Held) => Ok(None),
@@ -75,7 +75,7 @@ impl Waits {
         // The patience goes on from behind the waiters that were before it.
         let (mut answered, mut may_be_held) = (place.silent_since(), false);
         // Earlier rounds may still be carried out somewhere, whatever is said of later ones.
-        let mut left = self.acquisitions.leftovers();
+        let mut left = self.acquirer.leftovers();
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
         let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
         if place.is_held_here() {
@@ -92,7 +92,7 @@ impl Waits {
             place.asks();
             // Whoever is dropped during the round may be counted as well.
             let was_registered = place.registers(true);
-            let outcome = self.acquisitions.round(attempt, Some(since), self.acquisitions.until(), &mut left).await;
+            let outcome = self.acquirer.round(attempt, Some(since), self.acquirer.until(), &mut left).await;
             let now = SystemClock.now();
             if let Ok(round) = &outcome {
                 answered = now;
