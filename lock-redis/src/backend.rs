@@ -24,7 +24,7 @@ use crate::release::Releaser;
 use crate::renew::Renewer;
 use crate::several::SeveralAcquirer;
 use crate::store::keys::KeySpace;
-use crate::store::owner_text::OwnerText;
+use crate::store::record::OwnerText;
 use crate::wait::Waits;
 use crate::wait::foreign::ForeignHolders;
 use crate::wait::heartbeat::Heartbeats;

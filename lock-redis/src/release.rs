@@ -17,8 +17,7 @@ use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::dialect::Form;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::mutex_text::MutexText;
-use crate::store::owner_text::OwnerText;
+use crate::store::record::{MutexText, OwnerText};
 use crate::store::scripts::{self, Script};
 use crate::wait::queue::WaitQueues;
 

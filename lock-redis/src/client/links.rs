@@ -27,7 +27,7 @@ use crate::config::{RedisConfig, Replicas};
 use crate::error::{self, RequestFate};
 use crate::guarantees::Topology;
 use crate::store::keys::Keys;
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 use crate::store::reply::Fields;
 use crate::store::scripts::Script;
 use crate::store::slot::slot;

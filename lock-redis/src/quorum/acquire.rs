@@ -27,7 +27,7 @@ use super::votes::Votes;
 use crate::client::call::Call;
 use crate::client::link::request::{Failed, whole_milliseconds};
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::owner_text::OwnerText;
+use crate::store::record::OwnerText;
 
 /// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is
 /// waited for that long.

@@ -9,7 +9,7 @@ use super::live::Owed;
 use super::request::send_all;
 use super::{Link, Live};
 use crate::client::compare_delete;
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 
 impl Link {
     /// Whether the present server has one.

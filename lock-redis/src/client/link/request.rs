@@ -13,7 +13,7 @@ use super::{Link, Live, NO_TIME, SendTurn};
 use crate::client::call::Call;
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 use crate::store::scripts::Script;
 
 /// A request that begins this much after its operation needs no timeout of its own.
