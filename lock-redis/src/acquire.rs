@@ -16,8 +16,7 @@ use crate::client::link::request::{Failed, Request, milliseconds, whole_millisec
 use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
-use crate::store::dialect::Form;
-use crate::store::keys::{KeySpace, Keys};
+use crate::store::keys::{Form, KeySpace, Keys};
 use crate::store::record::{self, MutexText, OwnerText};
 use crate::store::scripts;
 use crate::wait::machine::{Enqueued, Pause};

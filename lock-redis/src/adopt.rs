@@ -9,8 +9,7 @@ use crate::acquire::Acquirer;
 use crate::client::identity::Identity;
 use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
-use crate::store::dialect::Form;
-use crate::store::keys::KeySpace;
+use crate::store::keys::{Form, KeySpace};
 use crate::store::scripts::Script;
 
 /// Puts a mutex that is held under another nonce.
@@ -48,7 +47,7 @@ impl Adopter {
         let (ttl, owner) = (milliseconds(attempt.ttl), self.acquirer.owner.of(&attempt.owner)?);
         let args =
             [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
-        let lock = keys.to_release();
+        let lock = keys.lock_only();
         let request = Request::new(&ADOPT, &lock, &args);
         let (reply, _) = self.links.run_for(attempt, request, Phase::Acquire, until).await?;
         let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;

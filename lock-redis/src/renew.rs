@@ -13,8 +13,7 @@ use crate::client::call::Call;
 use crate::client::link::request::{Failed, Raw, milliseconds};
 use crate::client::links::Links;
 use crate::client::push;
-use crate::store::dialect::Form;
-use crate::store::keys::{KeySpace, Keys};
+use crate::store::keys::{Form, KeySpace, Keys};
 
 /// Renews leases.
 #[derive(Debug)]

@@ -8,4 +8,3 @@ mod redisson;
 pub(crate) mod reply;
 pub(crate) mod scripts;
 pub(crate) mod slot;
-mod token_counters;
