@@ -9,11 +9,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
-use crate::client::call::Call;
 use crate::client::identity::Identity;
 use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request, milliseconds, whole_milliseconds};
-use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
 use crate::store::keys::{Form, KeySpace, Keys};

@@ -8,11 +8,10 @@ use lock_core::driver::{Attempt, Cancelled, Released};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
-use crate::client::call::Call;
 use crate::client::identity::Identity;
 use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request};
-use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
 use crate::store::keys::{Form, KeySpace, Keys};

@@ -9,7 +9,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw, milliseconds};
 use crate::client::links::Links;
 use crate::client::push;

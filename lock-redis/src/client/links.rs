@@ -11,13 +11,12 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Doubts, supervised, wait};
 use lock_core::{Error, FencingToken, Phase};
 
-use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
 use super::link::Link;
 use super::link::batches::{BatchRequest, Caller};
+use super::link::call::{Call, ShortReply, ShortRequest};
 use super::link::request::{Failed, Raw, Reply, Request};
-use super::link::short::{ShortReply, ShortRequest};
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
@@ -320,8 +319,8 @@ impl Links {
             let keys: Vec<_> = short.call.keys().map(Cow::Borrowed).collect();
             let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
             let request = Request { held, ..Request::new(script, &keys, &args) };
-            let (reply, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
-            Ok((reply.into(), before))
+            let (Reply { sent_at, value }, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
+            Ok((ShortReply::own(value.value, sent_at, value.generation), before))
         })
     }
 

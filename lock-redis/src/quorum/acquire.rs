@@ -24,7 +24,7 @@ use super::scripts;
 use super::tally::VoteState;
 use super::ttl_limit::TtlLimit;
 use super::votes::Votes;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, whole_milliseconds};
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::record::OwnerText;

@@ -13,7 +13,7 @@ use super::script_request::ScriptRequest;
 use super::scripts;
 use super::tally::VoteState;
 use super::votes::Votes;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::milliseconds;
 
 /// Adopts mutexes.

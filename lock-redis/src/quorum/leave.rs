@@ -10,7 +10,7 @@ use super::members::Members;
 use super::release_requests::ReleaseRequests;
 use super::renew::Renewer;
 use super::ttl_limit::TtlLimit;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::milliseconds_at_least;
 use crate::store::keys::KeySpace;
 use crate::store::scripts;

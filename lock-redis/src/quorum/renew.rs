@@ -16,7 +16,7 @@ use super::member::Member;
 use super::members::Members;
 use super::release_requests::lost_by;
 use super::ttl_limit::TtlLimit;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
 use crate::store::keys::KeySpace;

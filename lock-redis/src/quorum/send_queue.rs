@@ -326,8 +326,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
-    use crate::client::call::Call;
     use crate::client::dial::{Dial, Opener};
+    use crate::client::link::call::Call;
     use crate::url::Login;
 
     fn request(letter: Option<char>, bytes: usize) -> Arc<ScriptRequest> {

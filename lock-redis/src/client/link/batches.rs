@@ -18,8 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::unconstrained;
 
 use super::batch::{Batch, Joined, Place};
+use super::call::{self, ShortReply, ShortRequest, ShortWay};
 use super::request::{Failed, Request, SLACK, Text, evaluation_of_all, late};
-use super::short::{self, ShortReply, ShortRequest, ShortWay};
 use super::{Link, Live, SendTurn};
 use crate::error::{self, RequestFate};
 
@@ -286,7 +286,7 @@ impl Sent {
             Ok(value) => {
                 let text = Arc::new(if let Value::BulkString(text) = value { text } else { Vec::new() });
                 let reply = |part| ShortReply::part(&text, part, sent_at, live.generation);
-                match short::parts(&text, members.len()) {
+                match call::parts(&text, members.len()) {
                     Some(parts) => members.into_iter().zip(parts).for_each(|(member, part)| {
                         member.tell(if part.is_empty() { None } else { Some(Ok(reply(part))) });
                     }),

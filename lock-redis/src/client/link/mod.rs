@@ -3,11 +3,11 @@
 
 mod batch;
 pub(crate) mod batches;
+pub(crate) mod call;
 mod compare;
 mod live;
 mod probe;
 pub(crate) mod request;
-pub(crate) mod short;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -8,9 +8,9 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
+use super::call::Call;
 use super::live::Owed;
 use super::{Link, Live, NO_TIME, SendTurn};
-use crate::client::call::Call;
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
 use crate::store::record::MutexText;
