@@ -16,7 +16,6 @@ mod loading;
 pub(crate) mod locate;
 mod pace;
 pub(crate) mod predecessors;
-mod pulse;
 pub(crate) mod push;
 pub(crate) mod replica_acks;
 pub(crate) mod tls;

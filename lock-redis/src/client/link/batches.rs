@@ -19,7 +19,8 @@ use tokio::task::unconstrained;
 
 use super::batch::{Batch, Joined, Place};
 use super::call::{self, ShortReply, ShortRequest, ShortWay};
-use super::request::{Failed, Request, SLACK, Text, evaluation_of_all, late};
+use super::live::late;
+use super::request::{Failed, Request, SLACK, Text, evaluation_of_all};
 use super::{Link, Live, SendTurn};
 use crate::error::{self, RequestFate};
 

@@ -6,7 +6,6 @@ pub(crate) mod batches;
 pub(crate) mod call;
 mod compare;
 mod live;
-mod probe;
 pub(crate) mod request;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,12 +23,11 @@ use crate::client::compare_delete::CompareDelete;
 use crate::client::dial::Dial;
 use crate::client::pace::Pace;
 use crate::client::predecessors::{Predecessor, Predecessors};
-use crate::client::pulse::Pulse;
 use crate::error;
 use batches::Batches;
-use live::LiveState;
 pub(crate) use live::{CROWDED, NO_TIME};
 pub(in crate::client) use live::{Live, SendTurn};
+use live::{LiveState, Pulse};
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.

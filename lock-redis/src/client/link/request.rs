@@ -9,7 +9,7 @@ use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::call::Call;
-use super::live::Owed;
+use super::live::{Owed, late};
 use super::{Link, Live, NO_TIME, SendTurn};
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
@@ -323,10 +323,6 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
 /// Returns whole milliseconds as text, rounded up: for a time that must not be shorter.
 pub(crate) fn milliseconds_at_least(duration: Duration) -> String {
     milliseconds(duration.saturating_add(Duration::from_nanos(999_999)))
-}
-
-pub(super) fn late() -> RedisError {
-    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
 /// Whether a script's text travels with a run of it.
