@@ -10,7 +10,8 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::client::identity::Identity;
-use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::Caller;
+use crate::client::link::batches::BatchRequest;
 use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request, milliseconds, whole_milliseconds};
 use crate::client::links::Links;

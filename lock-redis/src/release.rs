@@ -9,7 +9,8 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
 use crate::client::identity::Identity;
-use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::Caller;
+use crate::client::link::batches::BatchRequest;
 use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request};
 use crate::client::links::{Links, SentBefore};

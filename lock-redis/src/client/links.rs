@@ -13,10 +13,10 @@ use lock_core::{Error, FencingToken, Phase};
 
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
-use super::link::Link;
-use super::link::batches::{BatchRequest, Caller};
+use super::link::batches::BatchRequest;
 use super::link::call::{Call, ShortReply, ShortRequest};
 use super::link::request::{Failed, Raw, Reply, Request};
+use super::link::{Caller, Link};
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;

@@ -21,7 +21,7 @@ use self::foreign::ForeignHolders;
 use self::machine::{Enqueued, News, Pause};
 use self::queue::{WaitQueues, WaiterGuard};
 use crate::acquire::{AcquireReply, Acquirer, ShortAcquire, Stays, granted_for};
-use crate::client::link::batches::Caller;
+use crate::client::link::Caller;
 use crate::client::link::request::Failed;
 use crate::client::links::Links;
 use crate::store::keys::{KeySpace, Keys};

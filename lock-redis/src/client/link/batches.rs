@@ -7,7 +7,7 @@
 //! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
@@ -27,12 +27,10 @@ use crate::error::{self, RequestFate};
 /// Stands for the number of a connection while a request was not sent over any.
 const UNSENT: u64 = 0;
 
-/// The requests of one link that wait to be sent together, and how many callers there are.
+/// The requests of one link that wait to be sent together.
 #[derive(Debug)]
 pub(super) struct Batches {
     ways: [ShortWayBatches; ShortWay::ALL],
-    /// The callers whose requests are on their way, or wait to be.
-    callers: AtomicUsize,
     /// The connection's own, which sends them: a caller may be polled when it likes, or never again.
     runtime: Handle,
 }
@@ -61,18 +59,10 @@ struct BatchMember {
     told: oneshot::Sender<Option<RedisResult<ShortReply>>>,
 }
 
-/// A caller of a link, for as long as its request takes.
-#[derive(Debug)]
-pub(crate) struct Caller<'a> {
-    pub(in crate::client) link: &'a Arc<Link>,
-    /// Whether somebody else asks.
-    pub(crate) has_company: bool,
-}
-
 impl Batches {
     /// Nothing yet; what is to be sent is sent in the present runtime.
     pub(super) fn new() -> Self {
-        Self { ways: Default::default(), callers: AtomicUsize::new(0), runtime: Handle::current() }
+        Self { ways: Default::default(), runtime: Handle::current() }
     }
 
     fn of(&self, way: ShortWay) -> &ShortWayBatches {
@@ -103,19 +93,7 @@ impl BatchRequest {
     }
 }
 
-impl Drop for Caller<'_> {
-    fn drop(&mut self) {
-        self.link.batches.callers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Link {
-    /// Counts a caller.
-    pub(in crate::client) fn caller(self: &Arc<Self>) -> Caller<'_> {
-        let others = self.batches.callers.fetch_add(1, Ordering::Relaxed);
-        Caller { link: self, has_company: others > 0 }
-    }
-
     /// Has a request sent together with others; `None` if it is to go on by itself.
     ///
     /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.

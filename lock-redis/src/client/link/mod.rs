@@ -9,7 +9,7 @@ mod live;
 pub(crate) mod request;
 mod supervisor;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct Link {
     /// The news that there is reason to dial without a pause.
     hurried: Notify,
     closed: AtomicBool,
+    /// The callers whose requests are on their way, or wait to be.
+    callers: AtomicUsize,
     batches: Batches,
 }
 
@@ -53,6 +55,14 @@ struct Presence {
     last_end: Option<BootInstant>,
     /// The number of the last connection there was.
     newest: u64,
+}
+
+/// A caller of a link, for as long as its request takes.
+#[derive(Debug)]
+pub(crate) struct Caller<'a> {
+    pub(in crate::client) link: &'a Arc<Link>,
+    /// Whether somebody else asks.
+    pub(crate) has_company: bool,
 }
 
 impl Link {
@@ -84,12 +94,19 @@ impl Link {
             broken: Notify::new(),
             hurried: Notify::new(),
             closed: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
             batches: Batches::new(),
         })
     }
 
     pub(crate) fn server(&self) -> &str {
         &self.dial.server
+    }
+
+    /// Counts a caller.
+    pub(in crate::client) fn caller(self: &Arc<Self>) -> Caller<'_> {
+        let others = self.callers.fetch_add(1, Ordering::Relaxed);
+        Caller { link: self, has_company: others > 0 }
     }
 
     pub(in crate::client) fn op_timeout(&self) -> Duration {
@@ -278,6 +295,12 @@ impl Link {
 
     fn last_error(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.link.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
