@@ -305,7 +305,7 @@ impl QueuedRequest {
 
     /// Tells why its batch failed.
     fn fail(self, failed: &Failed) {
-        let failed = failed.again(self.request.phase);
+        let failed = failed.repeated(self.request.phase);
         self.tell(Err(failed));
     }
 }

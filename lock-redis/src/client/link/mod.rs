@@ -247,17 +247,13 @@ impl Link {
 
     /// The error that there is no connection, and why.
     pub(in crate::client) fn down(&self) -> Error {
-        let (kind, what, cause) = match &*self.last_error() {
-            Some(error) => {
-                (error.kind(), error.what().to_owned(), std::error::Error::source(error).map(ToString::to_string))
-            }
-            None => (ErrorKind::Unavailable, "it is being made".to_owned(), None),
+        let down = |kind, why: &str| {
+            let down = Error::new(kind, Phase::Connect, format!("there is no connection: {why}"));
+            down.with_backend(crate::guarantees::NAME).with_server(self.server())
         };
-        let down = Error::new(kind, Phase::Connect, format!("there is no connection: {what}"));
-        let down = down.with_backend(crate::guarantees::NAME).with_server(self.server());
-        match cause {
-            Some(cause) => down.with_source(cause),
-            None => down,
+        match &*self.last_error() {
+            Some(last) => error::with_cause_of(down(last.kind(), last.what()), last),
+            None => down(ErrorKind::Unavailable, "it is being made"),
         }
     }
 

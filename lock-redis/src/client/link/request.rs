@@ -84,18 +84,8 @@ impl Failed {
     }
 
     /// A copy for another request that shares its fate.
-    pub(crate) fn again(&self, phase: Phase) -> Self {
-        let error =
-            Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::guarantees::NAME);
-        let error = match self.error.server() {
-            Some(server) => error.with_server(server),
-            None => error,
-        };
-        let error = match std::error::Error::source(&self.error) {
-            Some(cause) => error.with_source(cause.to_string()),
-            None => error,
-        };
-        Self { fate: self.fate, error, wrong_type: self.wrong_type }
+    pub(crate) fn repeated(&self, phase: Phase) -> Self {
+        Self { fate: self.fate, error: error::repeated(&self.error, phase), wrong_type: self.wrong_type }
     }
 }
 
@@ -218,7 +208,7 @@ impl Link {
             Ok(live) => live,
             Err(error) => {
                 let failed = Failed::unsent(error);
-                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+                return calls.iter().map(|_| Err(failed.repeated(phase))).collect();
             }
         };
         // What is sent may be carried out, whether anybody has the time to be told so or not.

@@ -272,7 +272,7 @@ impl Router {
             Ok(reached) => reached,
             Err(error) => {
                 let failed = Failed::unsent(error);
-                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+                return calls.iter().map(|_| Err(failed.repeated(phase))).collect();
             }
         };
         if SystemClock.now() >= until {
