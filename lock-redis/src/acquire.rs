@@ -11,7 +11,7 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::client::identity::Identity;
 use crate::client::link::Caller;
-use crate::client::link::batches::BatchRequest;
+use crate::client::link::batches::BatchableRequest;
 use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request, milliseconds, whole_milliseconds};
 use crate::client::links::Links;
@@ -160,7 +160,7 @@ impl Acquirer {
         call = call.with([nonce, &self.identity.client]);
         call.push_number(whole_milliseconds(attempt.ttl));
         call = call.with([&*self.owner.of(&attempt.owner)?, &record::mode(attempt)]);
-        let request = BatchRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
+        let request = BatchableRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
         let reply = match self.links.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => reply,
             Some(Err(failed)) => return Ok(ShortAcquire::NotAsked(Some(failed))),

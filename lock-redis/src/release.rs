@@ -10,7 +10,7 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use crate::cause::Cause;
 use crate::client::identity::Identity;
 use crate::client::link::Caller;
-use crate::client::link::batches::BatchRequest;
+use crate::client::link::batches::BatchableRequest;
 use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request};
 use crate::client::links::{Links, SentBefore};
@@ -158,7 +158,7 @@ impl Releaser {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let call = Call::of_two(&keys.lock, keys.beside(), ":q").with([nonce]);
-        let request = BatchRequest::new(ShortRequest { way: ShortWay::ReleaseHolder, call, until });
+        let request = BatchableRequest::new(ShortRequest { way: ShortWay::ReleaseHolder, call, until });
         let reply = match self.links.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => reply,
             Some(Err(failed)) => return Ok(ShortRelease::Failed(failed)),

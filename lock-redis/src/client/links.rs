@@ -13,7 +13,7 @@ use lock_core::{Error, FencingToken, Phase};
 
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
-use super::link::batches::BatchRequest;
+use super::link::batches::BatchableRequest;
 use super::link::call::{Call, ShortReply, ShortRequest};
 use super::link::request::{Failed, Raw, Reply, Request};
 use super::link::{Caller, Link};
@@ -284,7 +284,7 @@ impl Links {
         let Some(caller) = caller.filter(|caller| caller.has_company) else {
             return self.run_short_alone(attempt, &short, (alone, held), None).await;
         };
-        let request = BatchRequest::new(short);
+        let request = BatchableRequest::new(short);
         match self.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => Ok((reply, SentBefore::NEVER)),
             Some(Err(failed)) => self.run_short_alone(attempt, &request.short, (alone, held), Some(failed)).await,
@@ -297,7 +297,7 @@ impl Links {
     pub(crate) async fn run_with_others(
         &self,
         attempt: &Attempt,
-        request: &Arc<BatchRequest>,
+        request: &Arc<BatchableRequest>,
         caller: &Caller<'_>,
     ) -> Option<Result<ShortReply, Failed>> {
         self.asks_for(attempt.ttl);
@@ -320,7 +320,7 @@ impl Links {
             let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
             let request = Request { held, ..Request::new(script, &keys, &args) };
             let (Reply { sent_at, value }, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
-            Ok((ShortReply::own(value.value, sent_at, value.generation), before))
+            Ok((ShortReply::whole(value.value, sent_at, value.generation), before))
         })
     }
 
@@ -529,10 +529,10 @@ mod tests {
         let runs = loop {
             assert!(SystemClock.now() < late, "every refusal is told as one");
             let before = runs().await;
-            // A refusal may be that of the word.
-            links.only().unwrap().owes_the_word();
+            // A refusal may be that of the probe.
+            links.only().unwrap().pretend_probing();
             let error = ask(SystemClock.now().plus(Duration::from_millis(500))).await.unwrap_err();
-            // Otherwise the word has come meanwhile.
+            // Otherwise the reply to the probe has come meanwhile.
             if error.kind() == ErrorKind::Indeterminate {
                 break runs().await - before;
             }

@@ -86,8 +86,8 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// A number for a new connection, above all earlier ones.
-    pub(super) fn number(&self) -> u64 {
+    /// The generation of a new connection: a number above those of all earlier ones.
+    pub(super) fn next_generation(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -307,7 +307,7 @@ mod tests {
     fn a_predecessor_disturbs_what_was_sent_before_its_end_to_its_own_server() {
         let predecessors = Predecessors::default();
         let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };
-        let (before, first) = (SystemClock.now(), predecessors.number());
+        let (before, first) = (SystemClock.now(), predecessors.next_generation());
         let predecessor = Predecessor::new(first, address("a"), None);
         assert!(
             predecessors.none_in_flight(&address("a"), first)
@@ -325,7 +325,7 @@ mod tests {
         );
         let after = SystemClock.now().plus(std::time::Duration::from_nanos(1));
         assert!(
-            predecessors.none_in_flight(&address("a"), predecessors.number())
+            predecessors.none_in_flight(&address("a"), predecessors.next_generation())
                 && predecessors.none_in_flight_since(&address("a"), after)
         );
     }
@@ -335,7 +335,7 @@ mod tests {
         let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
         predecessors.asks_for(Duration::from_millis(30));
         predecessors.asks_for(Duration::from_millis(10));
-        let first = predecessors.number();
+        let first = predecessors.next_generation();
         predecessors.add(Predecessor::new(first, server.clone(), None), Duration::from_millis(20));
         let began = SystemClock.now();
         assert!(!predecessors.none_in_flight(&server, first));
@@ -350,7 +350,7 @@ mod tests {
     fn a_predecessor_that_counts_as_dead_is_killed_all_the_same() {
         let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
         let [known, unknown] = [Some(ConnectionIdentity::default()), None].map(|identity| {
-            let predecessor = Predecessor::new(predecessors.number(), server.clone(), identity);
+            let predecessor = Predecessor::new(predecessors.next_generation(), server.clone(), identity);
             let generation = predecessor.generation;
             predecessors.add(predecessor, Duration::ZERO);
             generation
@@ -364,7 +364,7 @@ mod tests {
         assert!(predecessors.to_kill(&server).is_empty());
         predecessors.asks_for(Duration::from_secs(10));
         predecessors.add(
-            Predecessor::new(predecessors.number(), server.clone(), Some(ConnectionIdentity::default())),
+            Predecessor::new(predecessors.next_generation(), server.clone(), Some(ConnectionIdentity::default())),
             Duration::ZERO,
         );
         predecessors.may_not_kill(&server);

@@ -53,17 +53,17 @@ impl KeySpace {
     /// If it is to be kept at a key that clients with this prefix use for something else.
     pub(crate) fn checked(&self, name: &LockName, kind: Kind) -> Result<Keys, Error> {
         if name.is_key()
-            && let Some(own) = self.own(name.as_str())
+            && let Some(reserved) = self.reserved(name.as_str())
         {
             let key = name.as_str();
-            let what = format!("the key {key:?} cannot be shared: this client keeps its own data at {own}");
+            let what = format!("the key {key:?} cannot be shared: this client keeps its own data at {reserved}");
             return Err(Error::invalid(Phase::Configure, what).with_name(name));
         }
         Ok(self.of(name, kind))
     }
 
-    /// The keys of clients with this prefix among which this one would be, if so.
-    fn own(&self, key: &str) -> Option<String> {
+    /// The keys that clients with this prefix keep for themselves and among which this one would be, if so.
+    fn reserved(&self, key: &str) -> Option<String> {
         let Self { prefix, .. } = self;
         let rest = key.strip_prefix(&**prefix)?.strip_prefix(':')?;
         if let Some(rest) = rest.strip_prefix("tokens")

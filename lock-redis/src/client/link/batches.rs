@@ -45,7 +45,7 @@ struct ShortWayBatches {
 
 /// A request that may go with others: its caller's and its batch's.
 #[derive(Debug)]
-pub(crate) struct BatchRequest {
+pub(crate) struct BatchableRequest {
     pub(in crate::client) short: ShortRequest,
     /// The number of the connection over which it was sent.
     sent_over: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) struct BatchRequest {
 /// A request in a batch.
 #[derive(Debug)]
 struct BatchMember {
-    request: Arc<BatchRequest>,
+    request: Arc<BatchableRequest>,
     /// Told the outcome; nothing, or that there will be none, if it is to go on by itself.
     told: oneshot::Sender<Option<RedisResult<ShortReply>>>,
 }
@@ -81,7 +81,7 @@ impl ShortWayBatches {
     }
 }
 
-impl BatchRequest {
+impl BatchableRequest {
     /// A request that was not sent yet.
     pub(crate) fn new(short: ShortRequest) -> Arc<Self> {
         Arc::new(Self { short, sent_over: AtomicU64::new(UNSENT) })
@@ -99,7 +99,7 @@ impl Link {
     /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.
     pub(in crate::client) async fn run_in_batch(
         self: &Arc<Self>,
-        request: &Arc<BatchRequest>,
+        request: &Arc<BatchableRequest>,
         sent: impl Fn(u64),
     ) -> Option<Result<ShortReply, Failed>> {
         let short = &request.short;
@@ -122,7 +122,7 @@ impl Link {
     /// Puts a request into a batch, and sees to it that this is sent if nobody else does.
     fn join<'a, S: Fn(u64)>(
         self: &'a Arc<Self>,
-        request: &'a Arc<BatchRequest>,
+        request: &'a Arc<BatchableRequest>,
         sent: S,
     ) -> (Stay<'a, S>, oneshot::Receiver<Option<RedisResult<ShortReply>>>) {
         let (way, bytes) = (request.short.way, request.short.call.len());
@@ -143,7 +143,7 @@ impl Link {
 struct Stay<'a, S: Fn(u64)> {
     batches: &'a ShortWayBatches,
     place: Place,
-    request: &'a BatchRequest,
+    request: &'a BatchableRequest,
     sent: S,
     /// Whether it was told its outcome.
     is_told: bool,

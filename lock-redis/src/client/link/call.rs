@@ -128,10 +128,10 @@ pub(crate) struct ShortReply {
     text: ShortText,
 }
 
-/// The text of a reply: its own, or a part of what a batch was told.
+/// The text of a reply: all that came, or a part of what a batch was told.
 #[derive(Debug)]
 enum ShortText {
-    Own(Value),
+    Whole(Value),
     Part(Arc<Vec<u8>>, Range<usize>),
 }
 
@@ -172,9 +172,9 @@ impl ShortWay {
 }
 
 impl ShortReply {
-    /// A reply of its own.
-    pub(in crate::client) fn own(value: Value, sent_at: BootInstant, generation: u64) -> Self {
-        Self { sent_at, generation, text: ShortText::Own(value) }
+    /// The reply to a request that went by itself.
+    pub(in crate::client) fn whole(value: Value, sent_at: BootInstant, generation: u64) -> Self {
+        Self { sent_at, generation, text: ShortText::Whole(value) }
     }
 
     /// The part of a batch's text that answers one of its requests.
@@ -185,8 +185,8 @@ impl ShortReply {
     /// Reads `<nonce><sign><token>`, where not each sign has a token; `None` if that answers another request.
     pub(in crate::client) fn read(&self, nonce: &str) -> Option<(u8, Option<FencingToken>)> {
         let bytes = match &self.text {
-            ShortText::Own(Value::BulkString(bytes)) => &bytes[..],
-            ShortText::Own(_) => return None,
+            ShortText::Whole(Value::BulkString(bytes)) => &bytes[..],
+            ShortText::Whole(_) => return None,
             ShortText::Part(text, part) => text.get(part.clone())?,
         };
         let (sign, digits) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;

@@ -20,13 +20,13 @@ use crate::error;
 pub(crate) const CROWDED: &str = "too many requests of this client wait for their turn";
 pub(crate) const NO_TIME: &str = "no time was left to send the request";
 
-/// The time between two looks. A connection that owes replies at both, and has given none in between, is asked for the word, and so is one
-/// that still owes the last word.
+/// The time between two looks. A connection that owes replies at both, and has given none in between, is sent a probe, and so is one
+/// that still owes the reply to the last probe.
 const LOOK: Duration = Duration::from_millis(400);
 
-/// The word, which no script replies, and the script that does. The rights to everything else are enough for that.
-const WORD: &[u8] = b"lock-redis: no reply is missing";
-const ASK: &str = "return ARGV[1]";
+/// The reply to a probe, which no other script gives, and the script of the probe. The rights to everything else are enough for that.
+const PROBE_REPLY: &[u8] = b"lock-redis: no reply is missing";
+const PROBE: &str = "return ARGV[1]";
 
 /// A silence has to be of this length at least to say that a connection is dead. Short leases have no time for a longer
 /// one.
@@ -57,6 +57,7 @@ pub(in crate::client) struct Live {
 /// The state of a connection that is in use, beside the connection itself.
 #[derive(Debug)]
 pub(in crate::client) struct LiveState {
+    /// The number of the connection, above those of all earlier ones of its client.
     pub(in crate::client) generation: u64,
     pub(in crate::client) server: Address,
     pub(super) since: BootInstant,
@@ -66,9 +67,9 @@ pub(in crate::client) struct LiveState {
     /// The server's own compare-and-delete, if it has one.
     pub(super) compare_delete: Option<CompareDelete>,
     /// The number of requests that wait for their replies.
-    pub(super) owed: AtomicUsize,
-    /// Whether a word was asked for behind them, and has not come.
-    asks_word: AtomicBool,
+    pub(super) awaited: AtomicUsize,
+    /// Whether a probe was sent behind them, and has no reply.
+    probing: AtomicBool,
 }
 
 impl Deref for Live {
@@ -143,8 +144,8 @@ impl LiveState {
             loading: Loading::default(),
             turns: Arc::new(Semaphore::new(turns)),
             compare_delete,
-            owed: AtomicUsize::new(0),
-            asks_word: AtomicBool::new(false),
+            awaited: AtomicUsize::new(0),
+            probing: AtomicBool::new(false),
         }
     }
 
@@ -155,16 +156,16 @@ impl LiveState {
 }
 
 /// A request that waits for its reply, counted until this is dropped.
-pub(super) struct Owed<'a>(&'a AtomicUsize);
+pub(super) struct AwaitedReply<'a>(&'a AtomicUsize);
 
-impl<'a> Owed<'a> {
-    pub(super) fn one_more(owed: &'a AtomicUsize) -> Self {
-        owed.fetch_add(1, Ordering::Relaxed);
-        Self(owed)
+impl<'a> AwaitedReply<'a> {
+    pub(super) fn one_more(awaited: &'a AtomicUsize) -> Self {
+        awaited.fetch_add(1, Ordering::Relaxed);
+        Self(awaited)
     }
 }
 
-impl Drop for Owed<'_> {
+impl Drop for AwaitedReply<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -173,43 +174,43 @@ impl Drop for Owed<'_> {
 impl Link {
     /// Looks at a connection until it is given up: are the replies that it owes late, or will one of them never come?
     ///
-    /// Replies have no number, and each is that to the oldest request which has none. So a word is asked for behind what is owed. If it
-    /// comes, everything before it has come. If something else has it, a reply is missing: then the connection is given up long before
-    /// the operation timeout, and what it owed is unknown.
+    /// Replies have no number, and each is that to the oldest request which has none. So a probe is sent behind the requests that wait.
+    /// If its reply comes, everything before it has come. If another request is given that, a reply is missing: then the connection is
+    /// given up long before the operation timeout, and what it owed is unknown.
     pub(super) async fn look_after(&self, live: &Live) {
         let mut owes_since = None;
         loop {
             tokio::time::sleep(LOOK).await;
             let now = SystemClock.now();
             // One that has not come in time, or for which nobody waits any more, has come when the next one has.
-            let asked_before = live.asks_word.load(Ordering::Acquire);
-            let is_late = if live.owed.load(Ordering::Relaxed) == 0 {
+            let asked_before = live.probing.load(Ordering::Acquire);
+            let is_late = if live.awaited.load(Ordering::Relaxed) == 0 {
                 owes_since = None;
                 false
             } else {
                 now.since(live.pulse().answered_at().max(*owes_since.get_or_insert(now))) >= LOOK
             };
-            if (asked_before || is_late) && !self.says_the_word(live).await {
+            if (asked_before || is_late) && !self.probe(live).await {
                 return self.give_up(live);
             }
         }
     }
 
-    /// Makes it as if a word was asked for on the present connection and has not come.
+    /// Makes it as if a probe was sent over the present connection and has no reply.
     #[cfg(test)]
-    pub(in crate::client) fn owes_the_word(&self) {
-        self.with_present(|live| !live.asks_word.swap(true, Ordering::AcqRel));
+    pub(in crate::client) fn pretend_probing(&self) {
+        self.with_present(|live| !live.probing.swap(true, Ordering::AcqRel));
     }
 
-    /// Asks for the word. Returns false if something else has it.
-    async fn says_the_word(&self, live: &Live) -> bool {
-        let mut ask = Cmd::new();
-        ask.arg("EVAL").arg(ASK).arg(0).arg(WORD);
+    /// Sends a probe. Returns false if it is given another reply.
+    async fn probe(&self, live: &Live) -> bool {
+        let mut probe = Cmd::new();
+        probe.arg("EVAL").arg(PROBE).arg(0).arg(PROBE_REPLY);
         let sent_at = SystemClock.now();
-        live.asks_word.store(true, Ordering::Release);
-        let said = live.commands.connection.clone().send_packed_command(&ask).await;
-        match said.and_then(Value::extract_error) {
-            Ok(Value::BulkString(said)) if said == WORD => live.pulse().answered(sent_at, SystemClock.now()),
+        live.probing.store(true, Ordering::Release);
+        let reply = live.commands.connection.clone().send_packed_command(&probe).await;
+        match reply.and_then(Value::extract_error) {
+            Ok(Value::BulkString(reply)) if reply == PROBE_REPLY => live.pulse().answered(sent_at, SystemClock.now()),
             Ok(_) => return false,
             // What has come meanwhile was taken for the replies to others. Where this process stood still, it says nothing.
             Err(error) if error.is_timeout() => {
@@ -221,19 +222,19 @@ impl Link {
             // It is refused.
             Err(_) => {}
         }
-        live.asks_word.store(false, Ordering::Release);
+        live.probing.store(false, Ordering::Release);
         true
     }
 
-    /// The outcome of a request by its reply, which may be that to another one.
-    pub(super) fn own(&self, live: &Live, outcome: RedisResult<Value>) -> RedisResult<Value> {
+    /// The outcome of a request by its reply, unless that is the reply to a probe, or may be.
+    pub(super) fn checked_reply(&self, live: &Live, outcome: RedisResult<Value>) -> RedisResult<Value> {
         match outcome {
-            Ok(Value::BulkString(said)) if said == WORD => {
+            Ok(Value::BulkString(reply)) if reply == PROBE_REPLY => {
                 self.give_up(live);
                 Err(missing())
             }
-            // Perhaps that of the word.
-            Err(error) if live.asks_word.load(Ordering::Acquire) && error::is_of_any_command(&error) => Err(late()),
+            // Perhaps that of the probe.
+            Err(error) if live.probing.load(Ordering::Acquire) && error::is_of_any_command(&error) => Err(late()),
             outcome => outcome,
         }
     }
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_word_that_has_not_come_in_time_does_not_throw_doubt_on_refusals_for_ever() {
+    async fn a_probe_without_a_reply_in_time_does_not_throw_doubt_on_refusals_for_ever() {
         let Some(server) = installed(RedisServer::start_own().await) else { return };
         let (host, port) = server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port)).unwrap();
         let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(10)).unwrap();
@@ -363,10 +364,10 @@ mod tests {
         let link = Link::connect(Arc::new(Dial::to(Arc::new(opener), address))).await.unwrap();
         let live = link.present().unwrap();
         let refused = || Err(redis::make_extension_error("OOM".to_owned(), Some("command not allowed".to_owned())));
-        let is_timeout = || link.own(&live, refused()).is_err_and(|error| error.is_timeout());
+        let is_timeout = || link.checked_reply(&live, refused()).is_err_and(|error| error.is_timeout());
         // Nobody waits for its answer any more, nor for any other one.
-        live.asks_word.store(true, Ordering::Release);
-        assert!(is_timeout(), "it may be that of the word");
+        live.probing.store(true, Ordering::Release);
+        assert!(is_timeout(), "it may be that of the probe");
         eventually("refusals are taken for what they are", PROMPTLY, async || (!is_timeout()).then_some(())).await;
         assert!(link.present().is_some_and(|present| present.generation == live.generation));
         link.close();

@@ -9,7 +9,7 @@ use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::call::Call;
-use super::live::{Owed, late};
+use super::live::{AwaitedReply, late};
 use super::{Link, Live, NO_TIME, SendTurn};
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
@@ -252,10 +252,10 @@ impl Link {
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
+        let (sent_at, _awaited) = (SystemClock.now(), AwaitedReply::one_more(&live.state.awaited));
         let sending = send_one(&mut live.commands, command, asking);
         let outcome = self.in_time(sent_at, until, pin!(sending)).await;
-        let outcome = self.own(live, outcome.and_then(Value::extract_error));
+        let outcome = self.checked_reply(live, outcome.and_then(Value::extract_error));
         self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
         outcome
     }
@@ -286,12 +286,12 @@ impl Link {
         text: Text,
         (until, patience): (BootInstant, Duration),
     ) -> Vec<RedisResult<Value>> {
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
+        let (sent_at, _awaited) = (SystemClock.now(), AwaitedReply::one_more(&live.state.awaited));
         let pipeline = pipeline_of(script, calls, text);
         let sending = send_all(&mut live.commands, &pipeline, calls.len());
         let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));
         let outcomes: Vec<_> = match outcome {
-            Ok(values) => values.into_iter().map(|value| self.own(live, value.extract_error())).collect(),
+            Ok(values) => values.into_iter().map(|value| self.checked_reply(live, value.extract_error())).collect(),
             Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         };
         self.judge(live, sent_at, until, patience, outcomes.iter().find_map(|outcome| outcome.as_ref().err()));

@@ -40,7 +40,7 @@ impl Link {
         let (identity, answer) = self.dial.in_time(killing).await?;
         let compare_delete = answer.as_ref().and_then(CompareDelete::named);
         let now = SystemClock.now();
-        let generation = self.predecessors.number();
+        let generation = self.predecessors.next_generation();
         *self.last_error() = None;
         let (pulse, turns) = (Pulse::new(sent_at, now, self.op_timeout()), on_their_way(now.since(sent_at)));
         let identity = Some(Predecessor::new(generation, server.clone(), identity));
