@@ -32,7 +32,7 @@ impl Leaver {
             let what = "a lock of this kind cannot be left";
             return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
         };
-        self.links.asks_for(time);
+        self.links.note_lease(time);
         let (nonce, left) = (attempt.id.to_string(), left.to_string());
         let (time, forced) = (milliseconds_at_least(time), keys.forced());
         let args = [nonce.as_bytes(), left.as_bytes(), time.as_bytes(), forced.as_bytes()];

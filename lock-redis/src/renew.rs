@@ -33,7 +33,7 @@ impl Renewer {
         let now = SystemClock.now();
         let mut groups: HashMap<(u32, Form), Vec<usize>> = HashMap::new();
         for (i, renewal) in batch.iter().enumerate() {
-            self.links.asks_for(renewal.ttl);
+            self.links.note_lease(renewal.ttl);
             let form = self.keys.form(&renewal.attempt.name, renewal.attempt.kind);
             let urgency = self.patience(renewal).as_millis().checked_ilog2().unwrap_or_default();
             groups.entry((urgency, form)).or_default().push(i);

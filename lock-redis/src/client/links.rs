@@ -192,10 +192,10 @@ impl Links {
     }
 
     /// Takes note of a lease that is about to be asked for.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
+    pub(crate) fn note_lease(&self, ttl: Duration) {
         match &self.masters {
-            Masters::One { link, .. } => link.asks_for(ttl),
-            Masters::Cluster(router) => router.predecessors().asks_for(ttl),
+            Masters::One { link, .. } => link.note_lease(ttl),
+            Masters::Cluster(router) => router.predecessors().note_lease(ttl),
         }
     }
 
@@ -253,7 +253,7 @@ impl Links {
         phase: Phase,
         until: BootInstant,
     ) -> Result<(Reply, SentBefore), Error> {
-        attempts.iter().for_each(|attempt| self.asks_for(attempt.borrow().ttl));
+        attempts.iter().for_each(|attempt| self.note_lease(attempt.borrow().ttl));
         let mark = |generation| mark_all(attempts, generation);
         match self.run(request, phase, until, mark).await {
             Ok(reply) => Ok((reply, SentBefore::NEVER)),
@@ -300,7 +300,7 @@ impl Links {
         request: &Arc<BatchableRequest>,
         caller: &Caller<'_>,
     ) -> Option<Result<ShortReply, Failed>> {
-        self.asks_for(attempt.ttl);
+        self.note_lease(attempt.ttl);
         caller.link.run_in_batch(request, |generation| attempt.mark_sent(generation)).await
     }
 

@@ -110,7 +110,7 @@ impl Predecessors {
     }
 
     /// Takes note of a lease that is about to be asked for, before it is.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
+    pub(crate) fn note_lease(&self, ttl: Duration) {
         let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         if self.longest.load(Ordering::Relaxed) < ttl {
             self.longest.fetch_max(ttl, Ordering::Relaxed);
@@ -313,7 +313,7 @@ mod tests {
             predecessors.none_in_flight(&address("a"), first)
                 && predecessors.none_in_flight_since(&address("a"), before)
         );
-        predecessors.asks_for(Duration::from_secs(10));
+        predecessors.note_lease(Duration::from_secs(10));
         predecessors.add(predecessor, Duration::from_secs(2));
         assert!(
             !predecessors.none_in_flight(&address("a"), first)
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn a_predecessor_is_forgotten_an_operation_timeout_and_the_longest_lease_after_its_end() {
         let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
-        predecessors.asks_for(Duration::from_millis(30));
-        predecessors.asks_for(Duration::from_millis(10));
+        predecessors.note_lease(Duration::from_millis(30));
+        predecessors.note_lease(Duration::from_millis(10));
         let first = predecessors.next_generation();
         predecessors.add(Predecessor::new(first, server.clone(), None), Duration::from_millis(20));
         let began = SystemClock.now();
@@ -362,7 +362,7 @@ mod tests {
         // Where there is no right to kill, there is nothing to remember it for.
         predecessors.may_not_kill(&server);
         assert!(predecessors.to_kill(&server).is_empty());
-        predecessors.asks_for(Duration::from_secs(10));
+        predecessors.note_lease(Duration::from_secs(10));
         predecessors.add(
             Predecessor::new(predecessors.next_generation(), server.clone(), Some(ConnectionIdentity::default())),
             Duration::ZERO,

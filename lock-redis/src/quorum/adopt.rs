@@ -59,7 +59,7 @@ impl Adopter {
             return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
         }
         drop((over, asked));
-        votes.may_leave().for_each(|place| left.add(place));
+        votes.may_leave().for_each(|server| left.add(server));
         let Votes { granted, refused, mut reasons, .. } = votes;
         // Those that have not answered may have it yet.
         let is_absent = self.members.count() - refused.len() < self.members.majority();

@@ -140,8 +140,8 @@ impl Link {
     }
 
     /// Takes note of a lease that is about to be asked for.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
-        self.predecessors.asks_for(ttl);
+    pub(crate) fn note_lease(&self, ttl: Duration) {
+        self.predecessors.note_lease(ttl);
     }
 
     /// Whether there is a connection now.
