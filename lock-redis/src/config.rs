@@ -170,6 +170,7 @@ impl RedisConfig {
 
     /// Everything that can be checked without a server.
     pub(crate) fn check(&self) -> Result<Target, Error> {
+        self.client.check()?;
         let prefix = &self.prefix;
         if prefix.is_empty() || prefix.len() > 256 || prefix.contains(['{', '}']) {
             return Err(invalid(format!("the prefix {prefix:?} must have 1 to 256 bytes and no braces")));

@@ -98,7 +98,6 @@ impl RedisLocks {
     /// # Cancel safety
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
-        config.client.check()?;
         let backend = RedisBackend::connect(&config).await?;
         Client::new(backend, config.client).map(Self)
     }
