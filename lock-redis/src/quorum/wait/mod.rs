@@ -18,7 +18,10 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
 use super::acquire::{Acquirer, Round, refused};
+use super::fan_out::FanOut;
+use super::member::ScriptVote;
 use super::release_requests::ReleaseRequests;
+use crate::client::link::request::Failed;
 use crate::client::push::{Inbox, Message, Push};
 
 /// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
@@ -109,13 +112,7 @@ impl Waits {
                     if !contested {
                         place.registers(was_registered);
                     }
-                    // Whoever refuses it from now on counts this client as a waiter.
-                    let (queues, lock) = (self.queues.clone(), place.lock().to_owned());
-                    rest.look_at_the_rest(move |answer| {
-                        if answer.is_ok_and(|said| !said.yes) {
-                            queues.note_registered(&lock);
-                        }
-                    });
+                    self.note_late_refusals(place.lock(), rest);
                     // Those that have not answered yet may have refused it too. Those that have granted it have taken the client
                     // out, but in the first round, in which it may not have waited for a whole microsecond.
                     if place.deregisters() {
@@ -126,8 +123,7 @@ impl Waits {
                 Ok(Round::Held(ends_in)) => {
                     may_be_held = true;
                     splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
-                    let again = if self.are_told() { AGAIN } else { UNTOLD };
-                    ends_in.map_or(again, |ends_in| again.min(ends_in + ROUNDING))
+                    self.pause_while_held(ends_in)
                 }
                 Ok(Round::MayBeHeld) => {
                     may_be_held = true;
@@ -148,6 +144,22 @@ impl Waits {
             }
             place.pause(now.plus(pause).min(deadline.instant())).await;
         }
+    }
+
+    /// Takes note of servers that refuse the lock after it was granted: they count this client as a waiter.
+    fn note_late_refusals(&self, lock: &str, rest: FanOut<Result<ScriptVote, Failed>>) {
+        let (queues, lock) = (self.queues.clone(), lock.to_owned());
+        rest.look_at_the_rest(move |answer| {
+            if answer.is_ok_and(|said| !said.yes) {
+                queues.note_registered(&lock);
+            }
+        });
+    }
+
+    /// The pause before asking again for a lock that somebody else has, for so long at least if that is known.
+    fn pause_while_held(&self, ends_in: Option<Duration>) -> Duration {
+        let again = if self.are_told() { AGAIN } else { UNTOLD };
+        ends_in.map_or(again, |ends_in| again.min(ends_in + ROUNDING))
     }
 
     /// Whether a majority of the servers can tell this client of a release.
