@@ -9,25 +9,22 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
-use crate::client::call::Call;
 use crate::client::identity::Identity;
-use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::Caller;
+use crate::client::link::batches::BatchableRequest;
+use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request, milliseconds, whole_milliseconds};
-use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
-use crate::store::dialect::Form;
-use crate::store::keys::{KeySpace, Keys};
-use crate::store::mutex_text::MutexText;
-use crate::store::owner_text::OwnerText;
-use crate::store::record;
+use crate::store::keys::{Form, KeySpace, Keys};
+use crate::store::record::{self, MutexText, OwnerText};
 use crate::store::scripts;
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
 
-/// The requests of one client for locks.
+/// Asks for locks.
 #[derive(Debug)]
-pub(crate) struct Acquisitions {
+pub(crate) struct Acquirer {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
@@ -63,8 +60,8 @@ pub(crate) enum ShortAcquire {
 /// Tells of a reply of the short way that breaks its rule.
 const NO_TOKEN: &str = "the server granted the lock without a token";
 
-impl Acquisitions {
-    /// Acquisitions over these links, whose waiters are in these queues.
+impl Acquirer {
+    /// Asks over these links for locks whose waiters are in these queues.
     pub(crate) fn new(
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,
@@ -163,7 +160,7 @@ impl Acquisitions {
         call = call.with([nonce, &self.identity.client]);
         call.push_number(whole_milliseconds(attempt.ttl));
         call = call.with([&*self.owner.of(&attempt.owner)?, &record::mode(attempt)]);
-        let request = BatchRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
+        let request = BatchableRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
         let reply = match self.links.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => reply,
             Some(Err(failed)) => return Ok(ShortAcquire::NotAsked(Some(failed))),

@@ -5,36 +5,35 @@ use std::sync::{Arc, LazyLock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
-use crate::acquire::Acquisitions;
+use crate::acquire::Acquirer;
 use crate::client::identity::Identity;
 use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
-use crate::store::dialect::Form;
-use crate::store::keys::KeySpace;
+use crate::store::keys::{Form, KeySpace};
 use crate::store::scripts::Script;
 
 /// Puts a mutex that is held under another nonce.
 static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("store/scripts/mutex/adopt.lua")));
 
-/// The adoptions of one client.
+/// Adopts mutexes.
 #[derive(Debug)]
-pub(crate) struct Adoptions {
+pub(crate) struct Adopter {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
-    acquisitions: Arc<Acquisitions>,
+    acquirer: Arc<Acquirer>,
 }
 
-impl Adoptions {
-    /// Adoptions over these links, which count where acquisitions would.
+impl Adopter {
+    /// Adopts over these links what counts where an acquisition would.
     pub(crate) fn new(
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,
         identity: &Arc<Identity>,
-        acquisitions: &Arc<Acquisitions>,
+        acquirer: &Arc<Acquirer>,
     ) -> Self {
         let (links, keys, identity) = (links.clone(), keys.clone(), identity.clone());
-        Self { links, keys, identity, acquisitions: acquisitions.clone() }
+        Self { links, keys, identity, acquirer: acquirer.clone() }
     }
 
     /// Takes over the grant with this id; `None` if the server has no such grant.
@@ -45,10 +44,10 @@ impl Adoptions {
             return Err(attempt.error(ErrorKind::Unsupported, Phase::Acquire, what));
         }
         let (nonce, from, until) = (attempt.id.to_string(), from.to_string(), self.links.until());
-        let (ttl, owner) = (milliseconds(attempt.ttl), self.acquisitions.owner.of(&attempt.owner)?);
+        let (ttl, owner) = (milliseconds(attempt.ttl), self.acquirer.owner.of(&attempt.owner)?);
         let args =
             [nonce.as_bytes(), self.identity.client.as_bytes(), owner.as_bytes(), ttl.as_bytes(), from.as_bytes()];
-        let lock = keys.to_release();
+        let lock = keys.lock_only();
         let request = Request::new(&ADOPT, &lock, &args);
         let (reply, _) = self.links.run_for(attempt, request, Phase::Acquire, until).await?;
         let mut fields = self.links.fields(reply.value, &nonce, Phase::Acquire)?;
@@ -56,7 +55,7 @@ impl Adoptions {
             return Ok(None);
         }
         let grant = Grant::new(Some(fields.token()?), reply.sent_at, attempt.ttl);
-        self.acquisitions.confirmed(attempt, Some(grant), until).await.map_err(|error| {
+        self.acquirer.confirmed(attempt, Some(grant), until).await.map_err(|error| {
             // What is undone is gone: the grant that was to be passed on has ended, too.
             let what = "the lock was adopted, and did not count without its replicas; it is released";
             let unknown = attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);

@@ -10,8 +10,8 @@ use lock_core::driver::{
 };
 use lock_core::{Error, GrantId, Guarantees};
 
-use crate::acquire::Acquisitions;
-use crate::adopt::Adoptions;
+use crate::acquire::Acquirer;
+use crate::adopt::Adopter;
 use crate::client::identity::Identity;
 use crate::client::links::{Links, UnfinishedLinks};
 use crate::client::push::Push;
@@ -20,11 +20,11 @@ use crate::confirm::Confirmation;
 use crate::inspect::Inspector;
 use crate::leave::Leaver;
 use crate::records::Records;
-use crate::release::Releases;
-use crate::renew::Renewals;
-use crate::several::SeveralAcquisitions;
+use crate::release::Releaser;
+use crate::renew::Renewer;
+use crate::several::SeveralAcquirer;
 use crate::store::keys::KeySpace;
-use crate::store::owner_text::OwnerText;
+use crate::store::record::OwnerText;
 use crate::wait::Waits;
 use crate::wait::foreign::ForeignHolders;
 use crate::wait::heartbeat::Heartbeats;
@@ -39,12 +39,12 @@ pub struct RedisBackend {
     keys: Arc<KeySpace>,
     queues: Arc<WaitQueues>,
     losses: Arc<NoticeSource>,
-    pub(crate) acquisitions: Arc<Acquisitions>,
-    pub(crate) adoptions: Adoptions,
-    several: SeveralAcquisitions,
+    pub(crate) acquirer: Arc<Acquirer>,
+    pub(crate) adopter: Adopter,
+    several: SeveralAcquirer,
     pub(crate) waits: Waits,
-    renewals: Arc<Renewals>,
-    pub(crate) releases: Arc<Releases>,
+    renewer: Arc<Renewer>,
+    pub(crate) releaser: Arc<Releaser>,
     leaver: Leaver,
     pub(crate) inspector: Inspector,
     pub(crate) records: Records,
@@ -65,14 +65,14 @@ impl RedisBackend {
         links.follow(&push);
         let foreign = Arc::new(ForeignHolders::new(links.clone(), queues.clone()));
         let owner = Arc::<OwnerText>::default();
-        let renewals = Arc::new(Renewals::new(&links, &keys));
-        let releases = Arc::new(Releases::new(&links, &keys, &identity, &queues, &owner));
-        let confirm = |needed| Confirmation::new(links.replica_acks(needed), &keys, &links, &renewals, &releases);
+        let renewer = Arc::new(Renewer::new(&links, &keys));
+        let releaser = Arc::new(Releaser::new(&links, &keys, &identity, &queues, &owner));
+        let confirm = |needed| Confirmation::new(links.replica_acks(needed), &keys, &links, &renewer, &releaser);
         let confirmation = config.replicas.map(confirm).map(Arc::new);
-        let acquisitions = Arc::new(Acquisitions::new(&links, &keys, &identity, &queues, &owner, confirmation.clone()));
-        let adoptions = Adoptions::new(&links, &keys, &identity, &acquisitions);
-        let several = SeveralAcquisitions::new(&links, &keys, &identity, &acquisitions, &releases);
-        let waits = Waits::new(&acquisitions, &links, &keys, &queues, &foreign);
+        let acquirer = Arc::new(Acquirer::new(&links, &keys, &identity, &queues, &owner, confirmation.clone()));
+        let adopter = Adopter::new(&links, &keys, &identity, &acquirer);
+        let several = SeveralAcquirer::new(&links, &keys, &identity, &acquirer, &releaser);
+        let waits = Waits::new(&acquirer, &links, &keys, &queues, &foreign);
         let leaver = Leaver::new(&links, &keys);
         let inspector = Inspector::new(&links, &keys, &identity, &queues);
         let records = Records::new(&links, &keys, confirmation);
@@ -84,12 +84,12 @@ impl RedisBackend {
             keys,
             queues,
             losses,
-            acquisitions,
-            adoptions,
+            acquirer,
+            adopter,
             several,
             waits,
-            renewals,
-            releases,
+            renewer,
+            releaser,
             leaver,
             inspector,
             records,
@@ -124,7 +124,7 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        self.renewals.renew(batch).await
+        self.renewer.renew(batch).await
     }
 
     async fn try_several(&self, attempts: &[&Attempt]) -> Result<SeveralOutcome, Error> {
@@ -132,7 +132,7 @@ impl Backend for RedisBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        self.releases.release(attempt).await
+        self.releaser.release(attempt).await
     }
 
     async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
@@ -140,7 +140,7 @@ impl Backend for RedisBackend {
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        self.releases.cancel(attempt, self.links.until()).await
+        self.releaser.cancel(attempt, self.links.until()).await
     }
 
     fn place(&self, attempt: &Attempt) -> u64 {
@@ -152,7 +152,7 @@ impl Backend for RedisBackend {
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
-        self.releases.is_settled(attempt)
+        self.releaser.is_settled(attempt)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

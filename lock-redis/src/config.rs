@@ -27,9 +27,29 @@ use crate::url::{Login, Servers, Target};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// The servers: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, `unix:///path`,
-    /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master-name[/database]`, or
-    /// `redis-cluster://[user[:password]@]host[:port][,host[:port]…]`.
+    /// The servers.
+    ///
+    /// | URL | servers |
+    /// |---|---|
+    /// | `redis://[user[:password]@]host[:port][/database]` | one server |
+    /// | `unix:///path[?db=…&user=…&pass=…]` | one server behind a Unix socket |
+    /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master-name[/database]` | the master that these sentinels name |
+    /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | the cluster to which these nodes belong |
+    ///
+    /// With `rediss` for `redis` the connections use TLS; `valkey` and `valkeys` mean the same as `redis` and `rediss`. The port is 6379
+    /// if none is given, that of a sentinel 26379; the database is 0. User and password are for the servers, not for sentinels. Special
+    /// characters in a user, a password, a path or a name are percent-encoded.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> Result<(), lock_redis::Error> {
+    /// use lock_redis::RedisLocks;
+    ///
+    /// let one = RedisLocks::connect("rediss://worker:p%40ssword@redis.example:6380/2").await?;
+    /// let behind_a_socket = RedisLocks::connect("unix:///run/redis.sock?db=2").await?;
+    /// let watched = RedisLocks::connect("redis-sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster").await?;
+    /// let cluster = RedisLocks::connect("redis-cluster://10.0.0.1,10.0.0.2:7000").await?;
+    /// # Ok(()) }
+    /// ```
     pub url: String,
     /// The prefix of every key and channel, except keys given by [`LockName::from_key`](lock_core::LockName::from_key).
     /// Clients with different prefixes do not see each other's locks. `"lock"` by default.
@@ -150,6 +170,7 @@ impl RedisConfig {
 
     /// Everything that can be checked without a server.
     pub(crate) fn check(&self) -> Result<Target, Error> {
+        self.client.check()?;
         let prefix = &self.prefix;
         if prefix.is_empty() || prefix.len() > 256 || prefix.contains(['{', '}']) {
             return Err(invalid(format!("the prefix {prefix:?} must have 1 to 256 bytes and no braces")));

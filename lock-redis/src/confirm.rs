@@ -10,8 +10,8 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::client::link::request::Raw;
 use crate::client::links::Links;
 use crate::client::replica_acks::{Acknowledged, ReplicaAcks};
-use crate::release::Releases;
-use crate::renew::{Renewals, renewal_of};
+use crate::release::Releaser;
+use crate::renew::{Renewer, renewal_of};
 use crate::store::keys::KeySpace;
 
 /// The time past its deadline that an acquisition may take to undo a grant. What that does not settle, the core does.
@@ -23,8 +23,8 @@ pub(crate) struct Confirmation {
     acks: ReplicaAcks,
     keys: Arc<KeySpace>,
     links: Arc<Links>,
-    renewals: Arc<Renewals>,
-    releases: Arc<Releases>,
+    renewer: Arc<Renewer>,
+    releaser: Arc<Releaser>,
 }
 
 impl Confirmation {
@@ -33,10 +33,10 @@ impl Confirmation {
         acks: ReplicaAcks,
         keys: &Arc<KeySpace>,
         links: &Arc<Links>,
-        renewals: &Arc<Renewals>,
-        releases: &Arc<Releases>,
+        renewer: &Arc<Renewer>,
+        releaser: &Arc<Releaser>,
     ) -> Self {
-        Self { acks, keys: keys.clone(), links: links.clone(), renewals: renewals.clone(), releases: releases.clone() }
+        Self { acks, keys: keys.clone(), links: links.clone(), renewer: renewer.clone(), releaser: releaser.clone() }
     }
 
     /// Lets a grant count only if as many replicas as are wanted have it by `until`; undoes it otherwise.
@@ -55,7 +55,7 @@ impl Confirmation {
             let what = format!("{error}; undoing the grant: {why}");
             attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.links.server())
         };
-        match self.releases.cancel(attempt, until.plus(UNDOING)).await {
+        match self.releaser.cancel(attempt, until.plus(UNDOING)).await {
             Ok(Cancelled::Settled) => Err(error),
             Ok(_) => Err(unknown("a copy of the request may still be on its way".to_owned())),
             Err(undoing) => Err(unknown(undoing.to_string())),
@@ -99,7 +99,7 @@ impl Confirmation {
             return Err(refused(what));
         }
         // Another server than the one that granted it may have been asked: there it is not.
-        match self.renewals.renewed(&renewal, Ok(Raw { value, generation: 0 })) {
+        match self.renewer.renewed(&renewal, Ok(Raw { value, generation: 0 })) {
             Renewed::For(valid_for) => Ok((sent_at, valid_for)),
             _ => Err(refused("the grant was gone before replicas acknowledged it".to_owned())),
         }

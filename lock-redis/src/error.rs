@@ -212,6 +212,24 @@ pub(crate) fn bad_reply(phase: Phase, server: &str, what: String) -> Error {
     Error::new(ErrorKind::Protocol, phase, what).with_backend(crate::guarantees::NAME).with_server(server)
 }
 
+/// Repeats an error in this phase, for another request that the same event concerns.
+pub(crate) fn repeated(error: &Error, phase: Phase) -> Error {
+    let again = Error::new(error.kind(), phase, error.what().to_owned()).with_backend(crate::guarantees::NAME);
+    let again = match error.server() {
+        Some(server) => again.with_server(server),
+        None => again,
+    };
+    with_cause_of(again, error)
+}
+
+/// Gives an error the cause of another one, as a text: the client crate's own cannot be copied.
+pub(crate) fn with_cause_of(error: Error, other: &Error) -> Error {
+    match std::error::Error::source(other) {
+        Some(cause) => error.with_source(cause.to_string()),
+        None => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ use crate::store::record::permits_mode;
 #[async_trait]
 impl MutexBackend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquisitions.try_acquire(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
@@ -29,7 +29,7 @@ impl MutexBackend for RedisBackend {
 #[async_trait]
 impl ReentrantBackend for RedisBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquisitions.try_acquire(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
@@ -41,11 +41,11 @@ impl ReentrantBackend for RedisBackend {
 #[async_trait]
 impl RwLockBackend for RedisBackend {
     async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquisitions.try_acquire(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquisitions.try_acquire(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
@@ -57,7 +57,7 @@ impl RwLockBackend for RedisBackend {
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
-        self.releases.change_mode(attempt, "R", Phase::Downgrade).await
+        self.releaser.change_mode(attempt, "R", Phase::Downgrade).await
     }
 }
 
@@ -65,7 +65,7 @@ impl RwLockBackend for RedisBackend {
 #[async_trait]
 impl SemaphoreBackend for RedisBackend {
     async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquisitions.try_acquire(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
@@ -78,7 +78,7 @@ impl SemaphoreBackend for RedisBackend {
             // Not a semaphore's attempt: the server has no such grant, and says so.
             _ => keep,
         };
-        self.releases.change_mode(attempt, &permits_mode(keep, limit), Phase::Release).await
+        self.releaser.change_mode(attempt, &permits_mode(keep, limit), Phase::Release).await
     }
 
     async fn permits_held(&self, name: &LockName, limit: u32) -> Result<u64, Error> {
@@ -95,7 +95,7 @@ impl AdoptBackend for RedisBackend {
         from: GrantId,
         _token: Option<FencingToken>,
     ) -> Result<Option<Grant>, Error> {
-        self.adoptions.adopt(attempt, from).await
+        self.adopter.adopt(attempt, from).await
     }
 }
 

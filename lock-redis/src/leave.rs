@@ -32,11 +32,11 @@ impl Leaver {
             let what = "a lock of this kind cannot be left";
             return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
         };
-        self.links.asks_for(time);
+        self.links.note_lease(time);
         let (nonce, left) = (attempt.id.to_string(), left.to_string());
         let (time, forced) = (milliseconds_at_least(time), keys.forced());
         let args = [nonce.as_bytes(), left.as_bytes(), time.as_bytes(), forced.as_bytes()];
-        let (lock, until) = (keys.to_release(), self.links.until());
+        let (lock, until) = (keys.lock_only(), self.links.until());
         let request = Request::new(script, &lock, &args);
         let asked = self.links.run_for(attempt, request, Phase::Release, until).await;
         let (reply, before) = match asked {

@@ -81,7 +81,8 @@ impl RedisLocks {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,
-    /// [`ErrorKind::InvalidArgument`] for a wrong URL.
+    /// [`ErrorKind::InvalidArgument`] for a wrong URL, [`ErrorKind::Unsupported`] if the URL is of a cluster and the server of none, or
+    /// if it wants TLS and the feature `tls` is off.
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.
@@ -92,13 +93,11 @@ impl RedisLocks {
     /// Connects with these options. The client lives on the tokio runtime on which it was connected.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,
-    /// [`ErrorKind::InvalidArgument`] for a wrong URL or an option that is out of its range.
+    /// [`ErrorKind::InvalidArgument`] also if an option is out of its range; the others of [`connect`](RedisLocks::connect).
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
-        config.client.check()?;
         let backend = RedisBackend::connect(&config).await?;
         Client::new(backend, config.client).map(Self)
     }

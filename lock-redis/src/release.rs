@@ -8,26 +8,24 @@ use lock_core::driver::{Attempt, Cancelled, Released};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::cause::Cause;
-use crate::client::call::Call;
 use crate::client::identity::Identity;
-use crate::client::link::batches::{BatchRequest, Caller};
+use crate::client::link::Caller;
+use crate::client::link::batches::BatchableRequest;
+use crate::client::link::call::{Call, ShortRequest, ShortWay};
 use crate::client::link::request::{Failed, Request};
-use crate::client::link::short::{ShortRequest, ShortWay};
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
-use crate::store::dialect::Form;
-use crate::store::keys::{KeySpace, Keys};
-use crate::store::mutex_text::MutexText;
-use crate::store::owner_text::OwnerText;
+use crate::store::keys::{Form, KeySpace, Keys};
+use crate::store::record::{MutexText, OwnerText};
 use crate::store::scripts::{self, Script};
 use crate::wait::queue::WaitQueues;
 
 /// The reply of a script that made room if it could not let in at once all who find room.
 pub(crate) const MORE: i64 = 2;
 
-/// The releases, cancellations and changes of one client.
+/// Releases grants, cancels attempts, and changes what is held.
 #[derive(Debug)]
-pub(crate) struct Releases {
+pub(crate) struct Releaser {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
@@ -35,8 +33,8 @@ pub(crate) struct Releases {
     owner: Arc<OwnerText>,
 }
 
-impl Releases {
-    /// The releases of this client; its queues are told who comes next.
+impl Releaser {
+    /// Releases over these links; the queues are told who comes next.
     pub(crate) fn new(
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,
@@ -160,7 +158,7 @@ impl Releases {
         let mut digits = [0; GrantId::LENGTH];
         let nonce = attempt.id.encode(&mut digits);
         let call = Call::of_two(&keys.lock, keys.beside(), ":q").with([nonce]);
-        let request = BatchRequest::new(ShortRequest { way: ShortWay::ReleaseHolder, call, until });
+        let request = BatchableRequest::new(ShortRequest { way: ShortWay::ReleaseHolder, call, until });
         let reply = match self.links.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => reply,
             Some(Err(failed)) => return Ok(ShortRelease::Failed(failed)),

@@ -9,22 +9,21 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw, milliseconds};
 use crate::client::links::Links;
 use crate::client::push;
-use crate::store::dialect::Form;
-use crate::store::keys::{KeySpace, Keys};
+use crate::store::keys::{Form, KeySpace, Keys};
 
-/// The renewals of one client.
+/// Renews leases.
 #[derive(Debug)]
-pub(crate) struct Renewals {
+pub(crate) struct Renewer {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
 }
 
-impl Renewals {
-    /// The renewals over these links.
+impl Renewer {
+    /// Renews over these links.
     pub(crate) fn new(links: &Arc<Links>, keys: &Arc<KeySpace>) -> Self {
         Self { links: links.clone(), keys: keys.clone() }
     }
@@ -34,7 +33,7 @@ impl Renewals {
         let now = SystemClock.now();
         let mut groups: HashMap<(u32, Form), Vec<usize>> = HashMap::new();
         for (i, renewal) in batch.iter().enumerate() {
-            self.links.asks_for(renewal.ttl);
+            self.links.note_lease(renewal.ttl);
             let form = self.keys.form(&renewal.attempt.name, renewal.attempt.kind);
             let urgency = self.patience(renewal).as_millis().checked_ilog2().unwrap_or_default();
             groups.entry((urgency, form)).or_default().push(i);

@@ -8,13 +8,12 @@ use lock_core::clock::BootInstant;
 use lock_core::driver::{Attempt, Cancelled, Grant, SeveralOutcome};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::acquire::Acquisitions;
+use crate::acquire::Acquirer;
 use crate::client::identity::Identity;
 use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
-use crate::release::Releases;
-use crate::store::dialect::Form;
-use crate::store::keys::{KeySpace, Keys};
+use crate::release::Releaser;
+use crate::store::keys::{Form, KeySpace, Keys};
 use crate::store::record;
 use crate::store::reply::Fields;
 use crate::store::scripts;
@@ -26,27 +25,27 @@ const MOST_BYTES: usize = 64 * 1024;
 /// The time past its deadline that a request may take to undo its grants. What that does not settle, the core does.
 const UNDOING: Duration = Duration::from_millis(100);
 
-/// The requests of one client for several locks at once.
+/// Asks for several locks at once.
 #[derive(Debug)]
-pub(crate) struct SeveralAcquisitions {
+pub(crate) struct SeveralAcquirer {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
     identity: Arc<Identity>,
-    acquisitions: Arc<Acquisitions>,
-    releases: Arc<Releases>,
+    acquirer: Arc<Acquirer>,
+    releaser: Arc<Releaser>,
 }
 
-impl SeveralAcquisitions {
-    /// Requests over these links.
+impl SeveralAcquirer {
+    /// Asks over these links.
     pub(crate) fn new(
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,
         identity: &Arc<Identity>,
-        acquisitions: &Arc<Acquisitions>,
-        releases: &Arc<Releases>,
+        acquirer: &Arc<Acquirer>,
+        releaser: &Arc<Releaser>,
     ) -> Self {
         let (links, keys, identity) = (links.clone(), keys.clone(), identity.clone());
-        Self { links, keys, identity, acquisitions: acquisitions.clone(), releases: releases.clone() }
+        Self { links, keys, identity, acquirer: acquirer.clone(), releaser: releaser.clone() }
     }
 
     /// Takes all of them by one run of one script, or none.
@@ -85,7 +84,7 @@ impl SeveralAcquisitions {
         }
         let mut request = Vec::with_capacity(attempts.len());
         for attempt in attempts {
-            let owner = self.acquisitions.owner.of(&attempt.owner)?.to_string();
+            let owner = self.acquirer.owner.of(&attempt.owner)?.to_string();
             let (nonce, client) = (attempt.id.to_string(), self.identity.client.to_string());
             request.push([nonce, client, milliseconds(attempt.ttl), owner, record::mode(attempt)]);
         }
@@ -103,7 +102,7 @@ impl SeveralAcquisitions {
         until: BootInstant,
     ) -> Result<SeveralOutcome, Error> {
         let each = attempts.iter().zip(grants);
-        let each = each.map(|(attempt, grant)| self.acquisitions.confirmed(attempt, Some(grant), until));
+        let each = each.map(|(attempt, grant)| self.acquirer.confirmed(attempt, Some(grant), until));
         let outcomes: Result<Vec<_>, _> = join_all(each).await.into_iter().collect();
         match outcomes {
             Ok(grants) => Ok(SeveralOutcome::Granted(grants.into_iter().flatten().collect())),
@@ -122,7 +121,7 @@ impl SeveralAcquisitions {
     /// # Errors
     /// [`ErrorKind::Indeterminate`] if that is not certain by `until`.
     async fn undo(&self, attempts: &[&Attempt], until: BootInstant) -> Result<(), Error> {
-        let undone = join_all(attempts.iter().map(|attempt| self.releases.cancel(attempt, until))).await;
+        let undone = join_all(attempts.iter().map(|attempt| self.releaser.cancel(attempt, until))).await;
         if undone.iter().all(|outcome| matches!(outcome, Ok(Cancelled::Settled))) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
 use crate::error::{self, is_of_any_command};
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 
 /// Asks a server which one it has.
 const ASK: &str = include_str!("../store/scripts/compare_delete.lua");

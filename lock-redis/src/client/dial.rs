@@ -254,7 +254,7 @@ impl Locate for Address {
 #[derive(Debug)]
 pub(crate) struct Dial {
     pub(super) opener: Arc<Opener>,
-    place: Arc<dyn Locate>,
+    locator: Arc<dyn Locate>,
     /// A server that has been up for less is as good as down.
     min_uptime: Duration,
     /// The server's name in errors: host, port and database, or the name of the master; no credentials.
@@ -271,9 +271,9 @@ impl Dial {
         Self::at(opener, Arc::new(address), server)
     }
 
-    /// Dials whatever server stands at that place at the time.
-    pub(super) fn at(opener: Arc<Opener>, place: Arc<dyn Locate>, server: String) -> Self {
-        Self { opener, place, min_uptime: Duration::ZERO, server }
+    /// Dials whatever server is found by this at the time.
+    pub(super) fn at(opener: Arc<Opener>, locator: Arc<dyn Locate>, server: String) -> Self {
+        Self { opener, locator, min_uptime: Duration::ZERO, server }
     }
 
     /// Leaves a server alone until it has been up for this long.
@@ -298,12 +298,12 @@ impl Dial {
     /// A connection for commands, and to where.
     ///
     /// # Errors
-    /// Also if the server that was found does not do what the place is for.
+    /// Also if the server that was found is no master where one is wanted.
     pub(super) async fn commands(&self) -> Result<(Address, Commands), Error> {
-        let address = self.place.find().await?;
+        let address = self.locator.find().await?;
         let refused = |e| error::of_connect(e, &self.server);
         let mut commands = self.opener.commands(&address).await.map_err(refused)?;
-        if self.place.wants_master() {
+        if self.locator.wants_master() {
             check_master(&mut commands.connection).await.map_err(refused)?;
         }
         uptime::at_least(self.min_uptime, &mut commands.connection, &self.server).await?;
@@ -313,7 +313,7 @@ impl Dial {
     /// A connection that only listens, to this channel, and to where.
     pub(super) async fn pushes(&self, channel: &str) -> Result<(Address, PubSub), Error> {
         let mut outcome = self.listen(channel).await;
-        for _ in 1..self.place.choices() {
+        for _ in 1..self.locator.choices() {
             if outcome.is_ok() {
                 break;
             }
@@ -323,7 +323,7 @@ impl Dial {
     }
 
     async fn listen(&self, channel: &str) -> Result<(Address, PubSub), Error> {
-        let address = self.place.find().await?;
+        let address = self.locator.find().await?;
         let connection = self.opener.pushes(&address, channel).await;
         Ok((address, connection.map_err(|e| error::of_connect(e, &self.server))?))
     }

@@ -11,13 +11,12 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Doubts, supervised, wait};
 use lock_core::{Error, FencingToken, Phase};
 
-use super::call::Call;
 use super::dial::{Dial, Opener};
 use super::key_tracking::{KeyTracking, OnChange};
-use super::link::Link;
-use super::link::batches::{BatchRequest, Caller};
+use super::link::batches::BatchableRequest;
+use super::link::call::{Call, ShortReply, ShortRequest};
 use super::link::request::{Failed, Raw, Reply, Request};
-use super::link::short::{ShortReply, ShortRequest};
+use super::link::{Caller, Link};
 use super::locate::cluster::Router;
 use super::locate::sentinel::{self, Sentinels};
 use super::push::Push;
@@ -27,7 +26,7 @@ use crate::config::{RedisConfig, Replicas};
 use crate::error::{self, RequestFate};
 use crate::guarantees::Topology;
 use crate::store::keys::Keys;
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 use crate::store::reply::Fields;
 use crate::store::scripts::Script;
 use crate::store::slot::slot;
@@ -193,10 +192,10 @@ impl Links {
     }
 
     /// Takes note of a lease that is about to be asked for.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
+    pub(crate) fn note_lease(&self, ttl: Duration) {
         match &self.masters {
-            Masters::One { link, .. } => link.asks_for(ttl),
-            Masters::Cluster(router) => router.predecessors().asks_for(ttl),
+            Masters::One { link, .. } => link.note_lease(ttl),
+            Masters::Cluster(router) => router.predecessors().note_lease(ttl),
         }
     }
 
@@ -254,7 +253,7 @@ impl Links {
         phase: Phase,
         until: BootInstant,
     ) -> Result<(Reply, SentBefore), Error> {
-        attempts.iter().for_each(|attempt| self.asks_for(attempt.borrow().ttl));
+        attempts.iter().for_each(|attempt| self.note_lease(attempt.borrow().ttl));
         let mark = |generation| mark_all(attempts, generation);
         match self.run(request, phase, until, mark).await {
             Ok(reply) => Ok((reply, SentBefore::NEVER)),
@@ -285,7 +284,7 @@ impl Links {
         let Some(caller) = caller.filter(|caller| caller.has_company) else {
             return self.run_short_alone(attempt, &short, (alone, held), None).await;
         };
-        let request = BatchRequest::new(short);
+        let request = BatchableRequest::new(short);
         match self.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => Ok((reply, SentBefore::NEVER)),
             Some(Err(failed)) => self.run_short_alone(attempt, &request.short, (alone, held), Some(failed)).await,
@@ -298,10 +297,10 @@ impl Links {
     pub(crate) async fn run_with_others(
         &self,
         attempt: &Attempt,
-        request: &Arc<BatchRequest>,
+        request: &Arc<BatchableRequest>,
         caller: &Caller<'_>,
     ) -> Option<Result<ShortReply, Failed>> {
-        self.asks_for(attempt.ttl);
+        self.note_lease(attempt.ttl);
         caller.link.run_in_batch(request, |generation| attempt.mark_sent(generation)).await
     }
 
@@ -320,8 +319,8 @@ impl Links {
             let keys: Vec<_> = short.call.keys().map(Cow::Borrowed).collect();
             let args: Vec<_> = short.call.args().map(str::as_bytes).collect();
             let request = Request { held, ..Request::new(script, &keys, &args) };
-            let (reply, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
-            Ok((reply.into(), before))
+            let (Reply { sent_at, value }, before) = self.run_for_after(failed, attempt, request, phase, until).await?;
+            Ok((ShortReply::whole(value.value, sent_at, value.generation), before))
         })
     }
 
@@ -530,10 +529,10 @@ mod tests {
         let runs = loop {
             assert!(SystemClock.now() < late, "every refusal is told as one");
             let before = runs().await;
-            // A refusal may be that of the word.
-            links.only().unwrap().owes_the_word();
+            // A refusal may be that of the probe.
+            links.only().unwrap().pretend_probing();
             let error = ask(SystemClock.now().plus(Duration::from_millis(500))).await.unwrap_err();
-            // Otherwise the word has come meanwhile.
+            // Otherwise the reply to the probe has come meanwhile.
             if error.kind() == ErrorKind::Indeterminate {
                 break runs().await - before;
             }

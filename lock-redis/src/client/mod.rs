@@ -6,7 +6,6 @@
 //! a connection with commands. It is used for the protocol and for one connection alone: finding servers ([`locate`]) and
 //! reaching them ([`dial`], [`tls`]) is done here.
 
-pub(crate) mod call;
 mod compare_delete;
 pub(crate) mod dial;
 pub(crate) mod identity;
@@ -17,7 +16,6 @@ mod loading;
 pub(crate) mod locate;
 mod pace;
 pub(crate) mod predecessors;
-mod pulse;
 pub(crate) mod push;
 pub(crate) mod replica_acks;
 pub(crate) mod tls;

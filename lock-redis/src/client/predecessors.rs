@@ -86,8 +86,8 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// A number for a new connection, above all earlier ones.
-    pub(super) fn number(&self) -> u64 {
+    /// The generation of a new connection: a number above those of all earlier ones.
+    pub(super) fn next_generation(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -110,7 +110,7 @@ impl Predecessors {
     }
 
     /// Takes note of a lease that is about to be asked for, before it is.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
+    pub(crate) fn note_lease(&self, ttl: Duration) {
         let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         if self.longest.load(Ordering::Relaxed) < ttl {
             self.longest.fetch_max(ttl, Ordering::Relaxed);
@@ -307,13 +307,13 @@ mod tests {
     fn a_predecessor_disturbs_what_was_sent_before_its_end_to_its_own_server() {
         let predecessors = Predecessors::default();
         let address = |host: &str| Address::Tcp { host: host.to_owned(), port: 1 };
-        let (before, first) = (SystemClock.now(), predecessors.number());
+        let (before, first) = (SystemClock.now(), predecessors.next_generation());
         let predecessor = Predecessor::new(first, address("a"), None);
         assert!(
             predecessors.none_in_flight(&address("a"), first)
                 && predecessors.none_in_flight_since(&address("a"), before)
         );
-        predecessors.asks_for(Duration::from_secs(10));
+        predecessors.note_lease(Duration::from_secs(10));
         predecessors.add(predecessor, Duration::from_secs(2));
         assert!(
             !predecessors.none_in_flight(&address("a"), first)
@@ -325,7 +325,7 @@ mod tests {
         );
         let after = SystemClock.now().plus(std::time::Duration::from_nanos(1));
         assert!(
-            predecessors.none_in_flight(&address("a"), predecessors.number())
+            predecessors.none_in_flight(&address("a"), predecessors.next_generation())
                 && predecessors.none_in_flight_since(&address("a"), after)
         );
     }
@@ -333,9 +333,9 @@ mod tests {
     #[test]
     fn a_predecessor_is_forgotten_an_operation_timeout_and_the_longest_lease_after_its_end() {
         let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
-        predecessors.asks_for(Duration::from_millis(30));
-        predecessors.asks_for(Duration::from_millis(10));
-        let first = predecessors.number();
+        predecessors.note_lease(Duration::from_millis(30));
+        predecessors.note_lease(Duration::from_millis(10));
+        let first = predecessors.next_generation();
         predecessors.add(Predecessor::new(first, server.clone(), None), Duration::from_millis(20));
         let began = SystemClock.now();
         assert!(!predecessors.none_in_flight(&server, first));
@@ -350,7 +350,7 @@ mod tests {
     fn a_predecessor_that_counts_as_dead_is_killed_all_the_same() {
         let (predecessors, server) = (Predecessors::default(), Address::Tcp { host: "a".to_owned(), port: 1 });
         let [known, unknown] = [Some(ConnectionIdentity::default()), None].map(|identity| {
-            let predecessor = Predecessor::new(predecessors.number(), server.clone(), identity);
+            let predecessor = Predecessor::new(predecessors.next_generation(), server.clone(), identity);
             let generation = predecessor.generation;
             predecessors.add(predecessor, Duration::ZERO);
             generation
@@ -362,9 +362,9 @@ mod tests {
         // Where there is no right to kill, there is nothing to remember it for.
         predecessors.may_not_kill(&server);
         assert!(predecessors.to_kill(&server).is_empty());
-        predecessors.asks_for(Duration::from_secs(10));
+        predecessors.note_lease(Duration::from_secs(10));
         predecessors.add(
-            Predecessor::new(predecessors.number(), server.clone(), Some(ConnectionIdentity::default())),
+            Predecessor::new(predecessors.next_generation(), server.clone(), Some(ConnectionIdentity::default())),
             Duration::ZERO,
         );
         predecessors.may_not_kill(&server);

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::call::Call;
 use super::dial::{Commands, Opener};
+use super::link::call::Call;
 use super::link::request::{Text, evaluation_of};
 use super::pace::Pace;
 use crate::address::Address;

@@ -24,10 +24,10 @@ use super::scripts;
 use super::tally::VoteState;
 use super::ttl_limit::TtlLimit;
 use super::votes::Votes;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, whole_milliseconds};
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::owner_text::OwnerText;
+use crate::store::record::OwnerText;
 
 /// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is
 /// waited for that long.
@@ -52,9 +52,9 @@ pub(super) enum Round {
     Split,
 }
 
-/// The acquisitions of one client: each round of them is one request to every server.
+/// Asks for locks in rounds, each of which is one request to every server.
 #[derive(Debug)]
-pub(super) struct Acquisitions {
+pub(super) struct Acquirer {
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
@@ -62,8 +62,8 @@ pub(super) struct Acquisitions {
     pub(super) owner: OwnerText,
 }
 
-impl Acquisitions {
-    /// Acquisitions at these servers, whose failed rounds are undone by these requests.
+impl Acquirer {
+    /// Asks these servers; failed rounds are undone by these requests.
     pub(super) fn new(
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,
@@ -134,9 +134,9 @@ impl Acquisitions {
         }
         // From here on they are answered in the background.
         drop((over, asked));
-        votes.may_leave().for_each(|place| left.add(place));
+        votes.may_leave().for_each(|server| left.add(server));
         let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
-        refused.iter().filter(|place| self.is_settled(attempt, **place)).for_each(|place| left.remove(*place));
+        refused.iter().filter(|server| self.is_settled(attempt, **server)).for_each(|server| left.remove(*server));
         reasons.extend(self.undo(attempt, round, granted, &refused, until, left).await);
         match verdict {
             VoteState::Held => Ok(Round::Held(ends_in)),
@@ -148,8 +148,8 @@ impl Acquisitions {
 
     /// Whether what this server has answered is all that it will ever carry out of this attempt so far: an earlier connection
     /// may bring it an earlier request otherwise.
-    fn is_settled(&self, attempt: &Attempt, place: usize) -> bool {
-        first_sent(attempt).is_none_or(|since| self.members.at(place).link.is_settled_since(since))
+    fn is_settled(&self, attempt: &Attempt, server: usize) -> bool {
+        first_sent(attempt).is_none_or(|since| self.members.at(server).link.is_settled_since(since))
     }
 
     /// Fails if no majority can be reached: then the others are not bothered.
@@ -196,11 +196,11 @@ impl Acquisitions {
                     () = SystemClock.sleep_until(until) => None,
                 }
             };
-            let Some((place, answer)) = answered else { return reasons };
+            let Some((server, answer)) = answered else { return reasons };
             let before = granted.len();
-            granted.retain(|other| *other != place);
+            granted.retain(|other| *other != server);
             match answer {
-                Ok(_) if self.is_settled(attempt, place) => left.remove(place),
+                Ok(_) if self.is_settled(attempt, server) => left.remove(server),
                 Err(failed) if granted.len() < before => reasons.push(failed.error),
                 _ => {}
             }
@@ -237,7 +237,7 @@ pub(super) async fn decide(
             return verdict;
         }
         match asked.next_until(until).await {
-            Some((place, answer)) => votes.count(place, answer),
+            Some((server, answer)) => votes.count(server, answer),
             // All have voted: then there is a verdict. Or the time is over, and those that are missing have failed.
             None => {
                 let what = "no answer within the operation timeout";

@@ -6,38 +6,34 @@ use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, GrantId, Phase};
 
 use super::NAME;
-use super::acquire::{Acquisitions, OverAtTheEnd, begin, decide};
+use super::acquire::{Acquirer, OverAtTheEnd, begin, decide};
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
 use super::script_request::ScriptRequest;
 use super::scripts;
 use super::tally::VoteState;
 use super::votes::Votes;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::milliseconds;
 
-/// The adoptions of one client.
+/// Adopts mutexes.
 #[derive(Debug)]
-pub(super) struct Adoptions {
+pub(super) struct Adopter {
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
-    acquisitions: Arc<Acquisitions>,
+    acquirer: Arc<Acquirer>,
 }
 
-impl Adoptions {
-    /// Adoptions at these servers, which are made and undone as rounds of acquisitions are.
-    pub(super) fn new(
-        members: &Arc<Members>,
-        requests: &Arc<ReleaseRequests>,
-        acquisitions: &Arc<Acquisitions>,
-    ) -> Self {
-        Self { members: members.clone(), requests: requests.clone(), acquisitions: acquisitions.clone() }
+impl Adopter {
+    /// Adopts at these servers, and undoes it as a round of acquisition is undone.
+    pub(super) fn new(members: &Arc<Members>, requests: &Arc<ReleaseRequests>, acquirer: &Arc<Acquirer>) -> Self {
+        Self { members: members.clone(), requests: requests.clone(), acquirer: acquirer.clone() }
     }
 
     /// Goes on with a lock that another client has detached: a majority puts it under this attempt's id. `None` if a majority does not
     /// have it (any more). An adoption that fails is undone like a round: then it is detached as before, or nobody has the lock.
     pub(super) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
-        let rounds = &self.acquisitions;
+        let rounds = &self.acquirer;
         let keys = rounds.check(attempt)?;
         rounds.check_reachable()?;
         let (until, mut left) = (self.members.until(), rounds.leftovers());
@@ -63,7 +59,7 @@ impl Adoptions {
             return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
         }
         drop((over, asked));
-        votes.may_leave().for_each(|place| left.add(place));
+        votes.may_leave().for_each(|server| left.add(server));
         let Votes { granted, refused, mut reasons, .. } = votes;
         // Those that have not answered may have it yet.
         let is_absent = self.members.count() - refused.len() < self.members.majority();

@@ -10,15 +10,15 @@ use lock_core::driver::{
 };
 use lock_core::{Error, FencingToken, GrantId, Guarantees, LeaseOptions};
 
-use super::acquire::Acquisitions;
-use super::adopt::Adoptions;
+use super::acquire::Acquirer;
+use super::adopt::Adopter;
 use super::config::QuorumConfig;
 use super::inspect::Inspector;
 use super::leave::Leaver;
 use super::members::Members;
-use super::release::Releases;
+use super::release::Releaser;
 use super::release_requests::ReleaseRequests;
-use super::renew::Renewals;
+use super::renew::Renewer;
 use super::ttl_limit::TtlLimit;
 use super::wait::queues::Queues;
 use super::wait::{Waits, inbox};
@@ -36,11 +36,11 @@ const CONNECT: Duration = Duration::from_secs(1);
 pub struct QuorumBackend {
     ttl: Arc<TtlLimit>,
     predecessors: Arc<Predecessors>,
-    acquisitions: Arc<Acquisitions>,
-    adoptions: Adoptions,
+    acquirer: Arc<Acquirer>,
+    adopter: Adopter,
     waits: Waits,
-    renewals: Arc<Renewals>,
-    releases: Releases,
+    renewer: Arc<Renewer>,
+    releaser: Releaser,
     leaver: Leaver,
     inspector: Inspector,
 }
@@ -58,15 +58,15 @@ impl QuorumBackend {
         let queues = Queues::new(members.majority(), Box::new(move |lock| stopping.stop_waiting(lock, &[])));
         let listen = |(server, dial)| Push::begin(dial, requests.channel(), inbox(&queues, server));
         let pushes = dials.into_iter().enumerate().map(listen).collect();
-        let acquisitions = Arc::new(Acquisitions::new(&members, &requests, &keys, &ttl));
-        let waits = Waits::new(&acquisitions, &requests, &queues, pushes);
+        let acquirer = Arc::new(Acquirer::new(&members, &requests, &keys, &ttl));
+        let waits = Waits::new(&acquirer, &requests, &queues, pushes);
         members.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
-        let adoptions = Adoptions::new(&members, &requests, &acquisitions);
-        let renewals = Arc::new(Renewals::new(&members, &keys, &ttl));
-        let leaver = Leaver::new(&members, &requests, &keys, &ttl, &renewals);
-        let releases = Releases::new(&members, &requests, &keys, &queues);
+        let adopter = Adopter::new(&members, &requests, &acquirer);
+        let renewer = Arc::new(Renewer::new(&members, &keys, &ttl));
+        let leaver = Leaver::new(&members, &requests, &keys, &ttl, &renewer);
+        let releaser = Releaser::new(&members, &requests, &keys, &queues);
         let inspector = Inspector::new(&members, &requests, &keys);
-        Ok(Self { ttl, predecessors, acquisitions, adoptions, waits, renewals, releases, leaver, inspector })
+        Ok(Self { ttl, predecessors, acquirer, adopter, waits, renewer, releaser, leaver, inspector })
     }
 }
 
@@ -81,11 +81,11 @@ impl Backend for QuorumBackend {
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        self.renewals.renew(batch).await
+        self.renewer.renew(batch).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        self.releases.release(attempt).await
+        self.releaser.release(attempt).await
     }
 
     async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
@@ -102,7 +102,7 @@ impl Backend for QuorumBackend {
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        self.releases.cancel(attempt).await
+        self.releaser.cancel(attempt).await
     }
 
     fn doubts(&self) -> Option<Doubts> {
@@ -110,7 +110,7 @@ impl Backend for QuorumBackend {
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
-        self.releases.is_settled(attempt)
+        self.releaser.is_settled(attempt)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {
@@ -121,7 +121,7 @@ impl Backend for QuorumBackend {
 #[async_trait]
 impl MutexBackend for QuorumBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquisitions.try_acquire(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
@@ -137,6 +137,6 @@ impl AdoptBackend for QuorumBackend {
         from: GrantId,
         _token: Option<FencingToken>,
     ) -> Result<Option<Grant>, Error> {
-        self.adoptions.adopt(attempt, from).await
+        self.adopter.adopt(attempt, from).await
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct FanOut<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> FanOut<T> {
-    /// Sends every request; the answers come with the place of the one that they answer.
+    /// Sends every request; each answer comes with the number of its request.
     pub(super) fn all<F>(background: &Background, requests: impl Iterator<Item = F>) -> Self
     where
         F: Future<Output = T> + Send + 'static,
@@ -42,15 +42,15 @@ impl<T: Send + 'static> FanOut<T> {
         Self::some(background, requests.enumerate())
     }
 
-    /// Sends requests to the servers at these places.
+    /// Sends requests of these numbers.
     pub(super) fn some<F>(background: &Background, requests: impl Iterator<Item = (usize, F)>) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
         let mut asked = Self { pending: Vec::new(), answered: VecDeque::new(), background: background.clone() };
-        for (place, request) in requests {
+        for (number, request) in requests {
             // Unconstrained: a caller that has used up its share of the thread would send later otherwise.
-            asked.pending.push(Box::pin(unconstrained(request.map(move |answer| (place, answer)))));
+            asked.pending.push(Box::pin(unconstrained(request.map(move |answer| (number, answer)))));
         }
         asked.poll_all(&mut Context::from_waker(noop_waker_ref()));
         asked

@@ -15,7 +15,7 @@ use super::members::Members;
 use super::release_requests::ReleaseRequests;
 use super::script_request::ScriptRequest;
 use super::scripts;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::Failed;
 use crate::store::keys::KeySpace;
 

@@ -8,9 +8,9 @@ use lock_core::{Error, GrantId, Phase};
 
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
-use super::renew::Renewals;
+use super::renew::Renewer;
 use super::ttl_limit::TtlLimit;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::milliseconds_at_least;
 use crate::store::keys::KeySpace;
 use crate::store::scripts;
@@ -22,20 +22,20 @@ pub(super) struct Leaver {
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
-    renewals: Arc<Renewals>,
+    renewer: Arc<Renewer>,
 }
 
 impl Leaver {
-    /// Leaves mutexes at the servers where these renewals are made.
+    /// Leaves mutexes at these servers, which this renewer asks.
     pub(super) fn new(
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,
         keys: &Arc<KeySpace>,
         ttl: &Arc<TtlLimit>,
-        renewals: &Arc<Renewals>,
+        renewer: &Arc<Renewer>,
     ) -> Self {
         let (members, requests, keys) = (members.clone(), requests.clone(), keys.clone());
-        Self { members, requests, keys, ttl: ttl.clone(), renewals: renewals.clone() }
+        Self { members, requests, keys, ttl: ttl.clone(), renewer: renewer.clone() }
     }
 
     /// Has a grant end after this time, under another id. Where a majority has nothing of it, what a minority may have is released.
@@ -45,7 +45,7 @@ impl Leaver {
         let ids = [attempt.id, left].map(|id| id.to_string());
         let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
         let until = self.members.until();
-        let mut answers = self.renewals.ask(&scripts::LEAVE, Arc::new([call]), until, Phase::Release).await;
+        let mut answers = self.renewer.ask(&scripts::LEAVE, Arc::new([call]), until, Phase::Release).await;
         // One for each call.
         let answers = answers.pop().unwrap_or_default();
         let majority = self.members.majority();

@@ -9,40 +9,41 @@ use super::tally::majority;
 /// The servers at which an entry of one attempt may be, because a request was not answered or its undo not confirmed.
 #[derive(Debug)]
 pub(super) struct Leftovers {
-    servers: usize,
-    places: Vec<usize>,
+    /// The number of all servers.
+    count: usize,
+    servers: Vec<usize>,
 }
 
 impl Leftovers {
     /// No entry at any of so many servers.
-    pub(super) fn of(servers: usize) -> Self {
-        Self { servers, places: Vec::new() }
+    pub(super) fn of(count: usize) -> Self {
+        Self { count, servers: Vec::new() }
     }
 
     /// An entry may be at this server.
-    pub(super) fn add(&mut self, place: usize) {
-        if !self.places.contains(&place) {
-            self.places.push(place);
+    pub(super) fn add(&mut self, server: usize) {
+        if !self.servers.contains(&server) {
+            self.servers.push(server);
         }
     }
 
     /// No entry is at this server.
-    pub(super) fn remove(&mut self, place: usize) {
-        self.places.retain(|other| *other != place);
+    pub(super) fn remove(&mut self, server: usize) {
+        self.servers.retain(|other| *other != server);
     }
 
     /// The outcome of the attempt. A refusal is told as unknown if entries may be at so many servers that others find no majority.
     pub(super) fn judge(&self, outcome: Result<Option<Grant>, Error>) -> Result<Option<Grant>, Error> {
-        let (left, servers) = (self.places.len(), self.servers);
+        let (left, count) = (self.servers.len(), self.count);
         let cause = match outcome {
             Ok(None) => None,
             Err(error) if error.is_definite() => Some(error),
             unknown_or_granted => return unknown_or_granted,
         };
-        if servers - left >= majority(servers) {
+        if count - left >= majority(count) {
             return cause.map_or(Ok(None), Err);
         }
-        let what = format!("this attempt may still hold the lock at {left} of {servers} servers");
+        let what = format!("this attempt may still hold the lock at {left} of {count} servers");
         let unknown = Error::indeterminate(Phase::Acquire, what).with_backend(NAME);
         Err(match cause {
             Some(cause) => unknown.with_source(cause),

@@ -185,8 +185,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
-    use crate::client::call::Call;
     use crate::client::dial::Opener;
+    use crate::client::link::call::Call;
     use crate::quorum::scripts;
     use crate::url::Login;
 

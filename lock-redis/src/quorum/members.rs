@@ -21,7 +21,7 @@ use crate::client::predecessors::Predecessors;
 /// would not survive the next outage.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The servers of one client, each at its place, and the task for answers for which no caller waits.
+/// The servers of one client, each of which has a number from 0 on, and the task for answers for which no caller waits.
 #[derive(Debug)]
 pub(super) struct Members {
     all: Arc<[Arc<Member>]>,
@@ -72,14 +72,14 @@ impl Members {
         FanOut::all(&self.background, self.all.iter().map(|member| request(member.clone())))
     }
 
-    /// Sends a request to every server but those at these places.
+    /// Sends a request to every server but those of these numbers.
     pub(super) fn ask_except<T, F>(&self, except: &[usize], request: impl Fn(Arc<Member>) -> F) -> FanOut<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let others = self.all.iter().enumerate().filter(|(place, _)| !except.contains(place));
-        FanOut::some(&self.background, others.map(|(place, member)| (place, request(member.clone()))))
+        let others = self.all.iter().enumerate().filter(|(server, _)| !except.contains(server));
+        FanOut::some(&self.background, others.map(|(server, member)| (server, request(member.clone()))))
     }
 
     /// Sends a request to every server to which there is a connection.
@@ -97,12 +97,12 @@ impl Members {
         self.all.iter().filter_map(|member| member.link.outage())
     }
 
-    /// The server at this place.
-    pub(super) fn at(&self, place: usize) -> &Member {
-        &self.all[place]
+    /// The server of this number.
+    pub(super) fn at(&self, server: usize) -> &Member {
+        &self.all[server]
     }
 
-    /// The servers, in the order of their places.
+    /// The servers, in the order of their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.all.iter()
     }

@@ -85,7 +85,8 @@ impl QuorumLocks {
     ///   or one that is named twice;
     /// - [`ErrorKind::Unavailable`](lock_core::ErrorKind::Unavailable) if no majority answers within the operation
     ///   timeout (at least 1 s), or has been up for long enough ([`QuorumConfig::longest_ttl`]);
-    /// - [`ErrorKind::Denied`](lock_core::ErrorKind::Denied) if that is because they refuse the credentials.
+    /// - [`ErrorKind::Denied`](lock_core::ErrorKind::Denied) if that is because they refuse the credentials;
+    /// - [`ErrorKind::Unsupported`](lock_core::ErrorKind::Unsupported) if a URL wants TLS and the feature `tls` is off.
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.

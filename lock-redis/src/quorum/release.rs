@@ -12,16 +12,16 @@ use super::wait::queues::{Handover, Queues};
 use crate::client::link::request::Failed;
 use crate::store::keys::{KeySpace, Keys};
 
-/// The releases and cancellations of one client.
+/// Releases grants and cancels attempts.
 #[derive(Debug)]
-pub(super) struct Releases {
+pub(super) struct Releaser {
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
     queues: Arc<Queues>,
 }
 
-impl Releases {
+impl Releaser {
     /// Releases by these requests; those who wait in these queues come next.
     pub(super) fn new(
         members: &Arc<Members>,
@@ -55,9 +55,9 @@ impl Releases {
         // It may have been granted meanwhile: then its release is news for others.
         let mut asked = self.requests.send(&self.requests.release(attempt, Phase::Cancel, Tells::Next(Duration::ZERO)));
         let (mut settled, mut answers, until) = (true, 0, self.members.until());
-        while let Some((place, answer)) = asked.next_until(until).await {
+        while let Some((server, answer)) = asked.next_until(until).await {
             answers += 1;
-            let link = &self.members.at(place).link;
+            let link = &self.members.at(server).link;
             settled &= match answer {
                 Ok(_) | Err(Failed { wrong_type: true, .. }) => link.is_settled_since(since),
                 Err(_) => !link.was_up_since(since),

@@ -16,7 +16,7 @@ use super::script_request::ScriptRequest;
 use super::scripts;
 use super::tally::majority;
 use super::ttl_limit::TtlLimit;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, milliseconds};
 use crate::client::push;
 use crate::store::keys::{KeySpace, Keys};

@@ -16,7 +16,7 @@ use super::member::Member;
 use super::members::Members;
 use super::release_requests::lost_by;
 use super::ttl_limit::TtlLimit;
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
 use crate::store::keys::KeySpace;
@@ -38,16 +38,16 @@ pub(super) struct RenewalVotes {
     pub(super) failures: Vec<Error>,
 }
 
-/// The renewals of one client.
+/// Renews leases.
 #[derive(Debug)]
-pub(super) struct Renewals {
+pub(super) struct Renewer {
     members: Arc<Members>,
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
 }
 
-impl Renewals {
-    /// Renewals at these servers.
+impl Renewer {
+    /// Renews at these servers.
     pub(super) fn new(members: &Arc<Members>, keys: &Arc<KeySpace>, ttl: &Arc<TtlLimit>) -> Self {
         Self { members: members.clone(), keys: keys.clone(), ttl: ttl.clone() }
     }
@@ -57,26 +57,26 @@ impl Renewals {
     pub(super) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
         let mut renewed: Vec<_> = batch.iter().map(|_| None).collect();
         let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for (place, renewal) in batch.iter().enumerate() {
+        for (i, renewal) in batch.iter().enumerate() {
             match self.ttl.check(renewal.ttl) {
-                Ok(()) => groups.entry(self.patience(renewal).as_millis().max(1).ilog2()).or_default().push(place),
-                Err(error) => renewed[place] = Some(Renewed::Unknown(error)),
+                Ok(()) => groups.entry(self.patience(renewal).as_millis().max(1).ilog2()).or_default().push(i),
+                Err(error) => renewed[i] = Some(Renewed::Unknown(error)),
             }
         }
-        let asked = groups.into_values().map(async |places| {
-            let these = places.iter().map(|place| &batch[*place]);
+        let asked = groups.into_values().map(async |group| {
+            let these = group.iter().map(|i| &batch[*i]);
             let patience = these.clone().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
             let call = |renewal: &Renewal<'_>| renewal_of(self.keys.of(&renewal.attempt.name, Kind::Mutex), renewal);
             let until = SystemClock.now().plus(patience);
             let answers = self.ask(&scripts::MUTEX.renew, these.map(call).collect(), until, Phase::Renew).await;
-            (places, answers)
+            (group, answers)
         });
-        for (places, answers) in join_all(asked).await {
-            for (place, answers) in places.into_iter().zip(answers) {
-                renewed[place] = Some(self.renewed(&batch[place], answers));
+        for (group, answers) in join_all(asked).await {
+            for (i, answers) in group.into_iter().zip(answers) {
+                renewed[i] = Some(self.renewed(&batch[i], answers));
             }
         }
-        // Every place is in a group, or was refused.
+        // Every renewal is in a group, or was refused.
         let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
     }

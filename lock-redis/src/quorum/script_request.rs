@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lock_core::Phase;
 
-use crate::client::call::Call;
+use crate::client::link::call::Call;
 use crate::store::scripts::Script;
 
 /// A run of a script, the same for every server.

@@ -305,7 +305,7 @@ impl QueuedRequest {
 
     /// Tells why its batch failed.
     fn fail(self, failed: &Failed) {
-        let failed = failed.again(self.request.phase);
+        let failed = failed.repeated(self.request.phase);
         self.tell(Err(failed));
     }
 }
@@ -326,8 +326,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
-    use crate::client::call::Call;
     use crate::client::dial::{Dial, Opener};
+    use crate::client::link::call::Call;
     use crate::url::Login;
 
     fn request(letter: Option<char>, bytes: usize) -> Arc<ScriptRequest> {

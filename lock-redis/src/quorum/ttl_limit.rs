@@ -35,7 +35,7 @@ impl TtlLimit {
                 Err(Error::invalid(Phase::Configure, what).with_backend(NAME))
             }
             _ => {
-                self.predecessors.asks_for(ttl);
+                self.predecessors.note_lease(ttl);
                 Ok(())
             }
         }

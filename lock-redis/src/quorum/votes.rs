@@ -44,25 +44,25 @@ impl Votes {
     /// The servers at which the request may leave an entry: those that have granted it, and those that may have carried it out,
     /// or will, without an answer so far.
     pub(super) fn may_leave(&self) -> impl Iterator<Item = usize> {
-        (0..self.tally.servers()).filter(|place| !self.refused.contains(place) && !self.failed.contains(place))
+        (0..self.tally.servers()).filter(|server| !self.refused.contains(server) && !self.failed.contains(server))
     }
 
-    /// Takes the answer of the server at this place.
-    pub(super) fn count(&mut self, place: usize, answer: Result<ScriptVote, Failed>) {
+    /// Takes the answer of the server of this number.
+    pub(super) fn count(&mut self, server: usize, answer: Result<ScriptVote, Failed>) {
         self.tally.count(match answer {
             Ok(ScriptVote { yes: true, .. }) => {
-                self.granted.push(place);
+                self.granted.push(server);
                 Vote::Granted
             }
             Ok(ScriptVote { yes: false, rest }) => {
-                self.refused.push(place);
+                self.refused.push(server);
                 let (ends_in, holder) = held(&rest);
                 self.ends_in = self.ends_in.into_iter().chain(ends_in).min();
                 Vote::Held(holder.to_owned())
             }
             Err(failed) => {
                 if failed.error.is_definite() {
-                    self.failed.push(place);
+                    self.failed.push(server);
                 }
                 self.reasons.push(failed.error);
                 Vote::Failed
@@ -105,7 +105,7 @@ mod tests {
         votes.count(1, failed(Error::unavailable(Phase::Acquire, "not sent")));
         assert_eq!((&*votes.granted, &*may_leave(&votes)), (&[3][..], &[2, 3, 4][..]));
         let mut votes = Votes::of(5);
-        (0..3).for_each(|place| votes.count(place, said(false, "9:a")));
+        (0..3).for_each(|server| votes.count(server, said(false, "9:a")));
         assert_eq!((votes.verdict(), may_leave(&votes)), (VoteState::Held, vec![3, 4]));
     }
 
@@ -138,7 +138,7 @@ mod tests {
             votes.count(1, Ok(vote.clone()));
             let (granted, refused): (&[_], &[_]) = if vote.yes { (&[1], &[]) } else { (&[], &[1]) };
             assert_eq!((&*votes.granted, &*votes.refused), (granted, refused));
-            assert!(votes.may_leave().eq((0..3).filter(|place| vote.yes || *place != 1)));
+            assert!(votes.may_leave().eq((0..3).filter(|server| vote.yes || *server != 1)));
             assert_eq!(votes.ends_in, ends_in.filter(|_| !vote.yes));
         });
     }

@@ -1,4 +1,4 @@
-//! The keys of a lock.
+//! The keys of a lock, and the form in which it is kept there.
 //!
 //! | key | content |
 //! |---|---|
@@ -14,14 +14,15 @@
 //! one of those above cannot be shared.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use lock_core::driver::Kind;
 use lock_core::{Error, LockName, Phase};
 
-use super::slot::{number_of, slot};
-use super::token_counters::TokenCounters;
-use crate::store::dialect::{Dialects, Form};
-use crate::store::scripts::Scripts;
+use super::dialect::{Dialect, Dialects};
+use super::redisson;
+use super::scripts::{self, Script, Scripts};
+use super::slot::{find_numbers, number_of, slot};
 
 /// The part between the prefix and the name in the keys of this client's own locks, and in the side keys of shared ones.
 const SPACES: [&str; 5] = ["mutex", "reentrant", "rwlock", "semaphore", "key"];
@@ -52,17 +53,17 @@ impl KeySpace {
     /// If it is to be kept at a key that clients with this prefix use for something else.
     pub(crate) fn checked(&self, name: &LockName, kind: Kind) -> Result<Keys, Error> {
         if name.is_key()
-            && let Some(own) = self.own(name.as_str())
+            && let Some(reserved) = self.reserved(name.as_str())
         {
             let key = name.as_str();
-            let what = format!("the key {key:?} cannot be shared: this client keeps its own data at {own}");
+            let what = format!("the key {key:?} cannot be shared: this client keeps its own data at {reserved}");
             return Err(Error::invalid(Phase::Configure, what).with_name(name));
         }
         Ok(self.of(name, kind))
     }
 
-    /// The keys of clients with this prefix among which this one would be, if so.
-    fn own(&self, key: &str) -> Option<String> {
+    /// The keys that clients with this prefix keep for themselves and among which this one would be, if so.
+    fn reserved(&self, key: &str) -> Option<String> {
         let Self { prefix, .. } = self;
         let rest = key.strip_prefix(&**prefix)?.strip_prefix(':')?;
         if let Some(rest) = rest.strip_prefix("tokens")
@@ -144,7 +145,7 @@ impl Keys {
     }
 
     /// The lock alone, for scripts that leave or adopt it.
-    pub(crate) fn to_release(&self) -> [Cow<'_, str>; 1] {
+    pub(crate) fn lock_only(&self) -> [Cow<'_, str>; 1] {
         [Cow::Borrowed(&*self.lock)]
     }
 
@@ -180,6 +181,78 @@ impl Keys {
 
     fn side(&self, ending: &str) -> Cow<'_, str> {
         Cow::Owned([self.beside(), ending].concat())
+    }
+}
+
+/// The form in which a lock is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// One holder, as a text: `scripts/mutex/text.lua`.
+    Text,
+    /// One holder, as Redisson does: `scripts/mutex/redisson.lua`.
+    Redisson,
+    /// Any number of them: `scripts/holders/many.lua`.
+    Holders,
+}
+
+impl Form {
+    fn of(name: &LockName, kind: Kind, dialects: &Dialects) -> Self {
+        match dialects.get(name.as_str()) {
+            _ if kind != Kind::Mutex => Self::Holders,
+            Some(Dialect::Redisson) if name.is_key() => Self::Redisson,
+            _ => Self::Text,
+        }
+    }
+
+    pub(crate) fn scripts(self) -> &'static Scripts {
+        match self {
+            Self::Text => &scripts::MUTEX,
+            Self::Redisson => &redisson::REDISSON,
+            Self::Holders => &scripts::HOLDERS,
+        }
+    }
+
+    /// The script that has a lock end after a time, under another nonce, where there is one.
+    pub(crate) fn leave(self) -> Option<&'static Script> {
+        match self {
+            Self::Text => Some(&scripts::LEAVE),
+            Self::Redisson => Some(&redisson::LEAVE),
+            Self::Holders => None,
+        }
+    }
+}
+
+/// The counters from which one client's grants have their fencing tokens: one for all locks of a server, or one for each slot of a
+/// cluster. A clone has the same counters.
+///
+/// A counter holds the last token that it gave: never less than the server's clock in µs at that time, so that one that is lost
+/// goes on above all that were given, unless the clock was set back too. Locks that share one leave nothing at the server once they
+/// are free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TokenCounters {
+    key: Arc<str>,
+    is_by_slot: bool,
+}
+
+impl TokenCounters {
+    /// One counter, for a server that has all keys.
+    fn one(prefix: &str) -> Self {
+        Self { key: format!("{prefix}:tokens").into(), is_by_slot: false }
+    }
+
+    /// One for each slot: a script has keys of one slot only.
+    fn by_slot(self) -> Self {
+        // Now, and not while somebody asks for a lock.
+        find_numbers();
+        Self { is_by_slot: true, ..self }
+    }
+
+    /// The key of the counter of this lock's tokens.
+    fn of(&self, lock: &str) -> Cow<'_, str> {
+        if !self.is_by_slot {
+            return Cow::Borrowed(&self.key);
+        }
+        Cow::Owned(format!("{}:{{{}}}", self.key, number_of(slot(lock.as_bytes()))))
     }
 }
 
@@ -282,5 +355,24 @@ mod tests {
                 assert_eq!((&*shared.lock, shared.shared), (text, true));
             }
         });
+    }
+
+    #[test]
+    fn one_server_has_one_counter() {
+        let counters = TokenCounters::one("lock");
+        assert_eq!(counters.of("lock:mutex:{a}"), "lock:tokens");
+        assert_eq!(counters.of("anything"), "lock:tokens");
+    }
+
+    #[test]
+    fn each_slot_has_a_counter_in_that_slot() {
+        let counters = TokenCounters::one("lock").by_slot();
+        for lock in ["lock:mutex:{a}", "lock:rwlock:{a}", "lock:mutex:{b}", "app:{jobs}:lock", "odd}key", ""] {
+            let counter = counters.of(lock).into_owned();
+            assert!(counter.starts_with("lock:tokens:{") && counter.ends_with('}'), "{counter}");
+            assert_eq!(slot(counter.as_bytes()), slot(lock.as_bytes()), "{counter}");
+        }
+        assert_eq!(counters.of("lock:mutex:{a}"), counters.of("lock:rwlock:{a}"));
+        assert_ne!(counters.of("lock:mutex:{a}"), counters.of("lock:mutex:{b}"));
     }
 }

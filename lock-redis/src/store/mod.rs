@@ -3,11 +3,8 @@
 pub(crate) mod dialect;
 mod digest;
 pub(crate) mod keys;
-pub(crate) mod mutex_text;
-pub(crate) mod owner_text;
 pub(crate) mod record;
 mod redisson;
 pub(crate) mod reply;
 pub(crate) mod scripts;
 pub(crate) mod slot;
-mod token_counters;

@@ -1,14 +1,63 @@
-//! The records of holders and waiters, as the scripts keep them and as `inspect` reads them.
+//! The records of holders and waiters: as a request writes them, as the scripts keep them, and as `inspect` reads them.
 
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::driver::{Attempt, Kind};
-use lock_core::{Error, Holder, Waiter};
+use lock_core::{Error, FencingToken, GrantId, Holder, Owner, Phase, Waiter};
 
 use super::reply::Fields;
 
 /// The answer of `PTTL` for a key that does not exist.
 const NO_KEY: i64 = -2;
+
+/// The text that the key of a held mutex has as long as nobody waits,
+/// `<nonce>:<client>:<owner JSON>:<token>`, as `scripts/mutex/one.lua` has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MutexText<'a> {
+    pub(crate) nonce: &'a str,
+    pub(crate) client: &'a str,
+    pub(crate) owner: &'a str,
+    pub(crate) token: FencingToken,
+}
+
+impl<'a> MutexText<'a> {
+    /// The parts before the token, which the server gives.
+    pub(crate) const fn beginning(nonce: &'a str, client: &'a str, owner: &'a str) -> [&'a str; 6] {
+        [nonce, ":", client, ":", owner, ":"]
+    }
+}
+
+impl fmt::Display for MutexText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Self::beginning(self.nonce, self.client, self.owner).iter().try_for_each(|part| f.write_str(part))?;
+        self.token.fmt(f)
+    }
+}
+
+/// The text of an owner, as it is written beside a nonce. That of the last one is kept: most often it is the client's own.
+#[derive(Debug, Default)]
+pub(crate) struct OwnerText(RwLock<Option<(GrantId, Arc<str>)>>);
+
+impl OwnerText {
+    /// The text of this owner.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn of(&self, owner: &Owner) -> Result<Arc<str>, Error> {
+        if let Some((id, text)) = &*self.0.read().unwrap_or_else(PoisonError::into_inner)
+            && *id == owner.id()
+        {
+            return Ok(text.clone());
+        }
+        let text: Arc<str> = serde_json::to_string(owner)
+            .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?
+            .into();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((owner.id(), text.clone()));
+        Ok(text)
+    }
+}
 
 /// The request of an attempt, as the scripts write it.
 pub(crate) fn mode(attempt: &Attempt) -> String {
@@ -108,8 +157,6 @@ fn since(start: &str, now: i64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::{GrantId, Owner};
-
     use super::*;
 
     #[test]

@@ -20,8 +20,8 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::foreign::ForeignHolders;
 use self::machine::{Enqueued, News, Pause};
 use self::queue::{WaitQueues, WaiterGuard};
-use crate::acquire::{AcquireReply, Acquisitions, ShortAcquire, Stays, granted_for};
-use crate::client::link::batches::Caller;
+use crate::acquire::{AcquireReply, Acquirer, ShortAcquire, Stays, granted_for};
+use crate::client::link::Caller;
 use crate::client::link::request::Failed;
 use crate::client::links::Links;
 use crate::store::keys::{KeySpace, Keys};
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Waits {
     links: Arc<Links>,
     keys: Arc<KeySpace>,
-    acquisitions: Arc<Acquisitions>,
+    acquirer: Arc<Acquirer>,
     queues: Arc<WaitQueues>,
     foreign: Arc<ForeignHolders>,
 }
@@ -42,14 +42,14 @@ pub(crate) struct Waits {
 impl Waits {
     /// Waits in these queues.
     pub(crate) fn new(
-        acquisitions: &Arc<Acquisitions>,
+        acquirer: &Arc<Acquirer>,
         links: &Arc<Links>,
         keys: &Arc<KeySpace>,
         queues: &Arc<WaitQueues>,
         foreign: &Arc<ForeignHolders>,
     ) -> Self {
         Self {
-            acquisitions: acquisitions.clone(),
+            acquirer: acquirer.clone(),
             links: links.clone(),
             keys: keys.clone(),
             queues: queues.clone(),
@@ -60,7 +60,7 @@ impl Waits {
     /// Acquires the lock, now or when it is the attempt's turn; a grant counts only if it is confirmed where that is wanted.
     pub(crate) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let granted = self.wait(attempt, deadline).await?;
-        self.acquisitions.confirmed(attempt, granted, self.until(attempt, deadline)).await
+        self.acquirer.confirmed(attempt, granted, self.until(attempt, deadline)).await
     }
 
     /// The end of a request: one operation timeout from now, and no later than one after the deadline, whatever was asked before.
@@ -73,7 +73,7 @@ impl Waits {
         let (mut silent_since, mut unknown, mut failed) = (SystemClock.now(), None, None);
         let caller = self.links.caller();
         if !self.queues.is_busy(&keys.lock) {
-            match self.acquisitions.short(&keys, attempt, self.until(attempt, deadline), caller.as_ref()).await {
+            match self.acquirer.short(&keys, attempt, self.until(attempt, deadline), caller.as_ref()).await {
                 Ok(ShortAcquire::Granted(grant)) => return Ok(Some(grant)),
                 Ok(ShortAcquire::Held | ShortAcquire::AskTheQueue) => {
                     silent_since = SystemClock.now();
@@ -104,7 +104,7 @@ impl Waits {
         let (waiting, mut ticket) = (self.queues.enter(attempt.id, &keys), None);
         loop {
             let (stays, until) = (Stays::AtTicket(ticket), self.until(attempt, deadline));
-            let answer = self.acquisitions.ask(&keys, attempt, stays, until, failed.take()).await;
+            let answer = self.acquirer.ask(&keys, attempt, stays, until, failed.take()).await;
             drop(caller.take());
             let error = match answer {
                 Ok(AcquireReply::Granted(grant)) => {

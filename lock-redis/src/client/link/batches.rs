@@ -7,7 +7,7 @@
 //! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
@@ -18,20 +18,19 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::unconstrained;
 
 use super::batch::{Batch, Joined, Place};
-use super::request::{Failed, Request, SLACK, Text, evaluation_of_all, late};
-use super::short::{self, ShortReply, ShortRequest, ShortWay};
+use super::call::{self, ShortReply, ShortRequest, ShortWay};
+use super::live::late;
+use super::request::{Failed, Request, SLACK, Text, evaluation_of_all};
 use super::{Link, Live, SendTurn};
 use crate::error::{self, RequestFate};
 
 /// Stands for the number of a connection while a request was not sent over any.
 const UNSENT: u64 = 0;
 
-/// The requests of one link that wait to be sent together, and how many callers there are.
+/// The requests of one link that wait to be sent together.
 #[derive(Debug)]
 pub(super) struct Batches {
     ways: [ShortWayBatches; ShortWay::ALL],
-    /// The callers whose requests are on their way, or wait to be.
-    callers: AtomicUsize,
     /// The connection's own, which sends them: a caller may be polled when it likes, or never again.
     runtime: Handle,
 }
@@ -46,7 +45,7 @@ struct ShortWayBatches {
 
 /// A request that may go with others: its caller's and its batch's.
 #[derive(Debug)]
-pub(crate) struct BatchRequest {
+pub(crate) struct BatchableRequest {
     pub(in crate::client) short: ShortRequest,
     /// The number of the connection over which it was sent.
     sent_over: AtomicU64,
@@ -55,23 +54,15 @@ pub(crate) struct BatchRequest {
 /// A request in a batch.
 #[derive(Debug)]
 struct BatchMember {
-    request: Arc<BatchRequest>,
+    request: Arc<BatchableRequest>,
     /// Told the outcome; nothing, or that there will be none, if it is to go on by itself.
     told: oneshot::Sender<Option<RedisResult<ShortReply>>>,
-}
-
-/// A caller of a link, for as long as its request takes.
-#[derive(Debug)]
-pub(crate) struct Caller<'a> {
-    pub(in crate::client) link: &'a Arc<Link>,
-    /// Whether somebody else asks.
-    pub(crate) has_company: bool,
 }
 
 impl Batches {
     /// Nothing yet; what is to be sent is sent in the present runtime.
     pub(super) fn new() -> Self {
-        Self { ways: Default::default(), callers: AtomicUsize::new(0), runtime: Handle::current() }
+        Self { ways: Default::default(), runtime: Handle::current() }
     }
 
     fn of(&self, way: ShortWay) -> &ShortWayBatches {
@@ -90,7 +81,7 @@ impl ShortWayBatches {
     }
 }
 
-impl BatchRequest {
+impl BatchableRequest {
     /// A request that was not sent yet.
     pub(crate) fn new(short: ShortRequest) -> Arc<Self> {
         Arc::new(Self { short, sent_over: AtomicU64::new(UNSENT) })
@@ -102,25 +93,13 @@ impl BatchRequest {
     }
 }
 
-impl Drop for Caller<'_> {
-    fn drop(&mut self) {
-        self.link.batches.callers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Link {
-    /// Counts a caller.
-    pub(in crate::client) fn caller(self: &Arc<Self>) -> Caller<'_> {
-        let others = self.batches.callers.fetch_add(1, Ordering::Relaxed);
-        Caller { link: self, has_company: others > 0 }
-    }
-
     /// Has a request sent together with others; `None` if it is to go on by itself.
     ///
     /// `sent` is told the connection by the end of this future, however it ends, if anything may have been sent.
     pub(in crate::client) async fn run_in_batch(
         self: &Arc<Self>,
-        request: &Arc<BatchRequest>,
+        request: &Arc<BatchableRequest>,
         sent: impl Fn(u64),
     ) -> Option<Result<ShortReply, Failed>> {
         let short = &request.short;
@@ -143,7 +122,7 @@ impl Link {
     /// Puts a request into a batch, and sees to it that this is sent if nobody else does.
     fn join<'a, S: Fn(u64)>(
         self: &'a Arc<Self>,
-        request: &'a Arc<BatchRequest>,
+        request: &'a Arc<BatchableRequest>,
         sent: S,
     ) -> (Stay<'a, S>, oneshot::Receiver<Option<RedisResult<ShortReply>>>) {
         let (way, bytes) = (request.short.way, request.short.call.len());
@@ -164,7 +143,7 @@ impl Link {
 struct Stay<'a, S: Fn(u64)> {
     batches: &'a ShortWayBatches,
     place: Place,
-    request: &'a BatchRequest,
+    request: &'a BatchableRequest,
     sent: S,
     /// Whether it was told its outcome.
     is_told: bool,
@@ -286,7 +265,7 @@ impl Sent {
             Ok(value) => {
                 let text = Arc::new(if let Value::BulkString(text) = value { text } else { Vec::new() });
                 let reply = |part| ShortReply::part(&text, part, sent_at, live.generation);
-                match short::parts(&text, members.len()) {
+                match call::parts(&text, members.len()) {
                     Some(parts) => members.into_iter().zip(parts).for_each(|(member, part)| {
                         member.tell(if part.is_empty() { None } else { Some(Ok(reply(part))) });
                     }),

@@ -5,11 +5,11 @@ use std::pin::pin;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::{RedisResult, Value};
 
-use super::live::Owed;
+use super::live::AwaitedReply;
 use super::request::send_all;
 use super::{Link, Live};
 use crate::client::compare_delete;
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 
 impl Link {
     /// Whether the present server has one.
@@ -28,12 +28,12 @@ impl Link {
     ) -> Option<RedisResult<Value>> {
         let state = live.state.clone();
         let delete = state.compare_delete.as_ref().filter(|delete| !delete.is_refused())?;
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&state.owed));
+        let (sent_at, _awaited) = (SystemClock.now(), AwaitedReply::one_more(&state.awaited));
         let commands = delete.commands(key, held, asking);
         let sending = send_all(&mut live.commands, &commands, 2 + usize::from(asking));
         let outcome = self.in_time(sent_at, until, pin!(sending)).await;
         let outcome = outcome.and_then(|answers| {
-            let mut answers = answers.into_iter().rev().map(|answer| self.own(live, answer.extract_error()));
+            let mut answers = answers.into_iter().rev().map(|answer| self.checked_reply(live, answer.extract_error()));
             let (whose, deleted) = (answers.next().unwrap_or_else(|| Ok(Value::Nil)), answers.next());
             compare_delete::reply(held.nonce, whose, deleted.unwrap_or_else(|| Ok(Value::Nil)))
         });

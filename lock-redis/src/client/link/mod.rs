@@ -3,47 +3,32 @@
 
 mod batch;
 pub(crate) mod batches;
+pub(crate) mod call;
 mod compare;
 mod live;
-mod probe;
 pub(crate) mod request;
-pub(crate) mod short;
+mod supervisor;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Doubts, log, supervised};
+use lock_core::driver::Doubts;
 use lock_core::{Error, ErrorKind, Phase};
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
 
-use crate::client::compare_delete::CompareDelete;
 use crate::client::dial::Dial;
-use crate::client::pace::Pace;
-use crate::client::predecessors::{Predecessor, Predecessors};
-use crate::client::pulse::Pulse;
+use crate::client::predecessors::Predecessors;
 use crate::error;
 use batches::Batches;
-use live::LiveState;
 pub(crate) use live::{CROWDED, NO_TIME};
 pub(in crate::client) use live::{Live, SendTurn};
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
 const SETTLED: Duration = Duration::from_secs(1);
-
-/// The requests of callers that are on their way at once over one connection. Further ones wait for their turn in this client.
-/// Urgent ones pass them (renewals, signs of life, the parts of a quorum): however many tasks ask for locks, a renewal has no
-/// more than these before it, and those whose callers have gone away.
-const ON_THEIR_WAY: usize = 1024;
-
-/// The round trip for which [`ON_THEIR_WAY`] is meant. One that is longer has as many more for each time that it contains
-/// this, up to [`MOST_ON_THEIR_WAY`]: the way holds them, not the server.
-const FAR: Duration = Duration::from_millis(100);
-const MOST_ON_THEIR_WAY: usize = 32 * ON_THEIR_WAY;
 
 /// The command connection to one server.
 #[derive(Debug)]
@@ -58,6 +43,8 @@ pub(crate) struct Link {
     /// The news that there is reason to dial without a pause.
     hurried: Notify,
     closed: AtomicBool,
+    /// The callers whose requests are on their way, or wait to be.
+    callers: AtomicUsize,
     batches: Batches,
 }
 
@@ -68,6 +55,14 @@ struct Presence {
     last_end: Option<BootInstant>,
     /// The number of the last connection there was.
     newest: u64,
+}
+
+/// A caller of a link, for as long as its request takes.
+#[derive(Debug)]
+pub(crate) struct Caller<'a> {
+    pub(in crate::client) link: &'a Arc<Link>,
+    /// Whether somebody else asks.
+    pub(crate) has_company: bool,
 }
 
 impl Link {
@@ -89,12 +84,6 @@ impl Link {
         link
     }
 
-    /// Starts the task that replaces every connection which breaks, from this one on.
-    fn keep_up(self: &Arc<Self>, mut first: Option<PresentConnection>) {
-        let link = self.clone();
-        tokio::spawn(supervised("link", move || supervise(link.clone(), first.take())));
-    }
-
     fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
         Arc::new(Self {
             op_timeout: dial.op_timeout(),
@@ -105,12 +94,19 @@ impl Link {
             broken: Notify::new(),
             hurried: Notify::new(),
             closed: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
             batches: Batches::new(),
         })
     }
 
     pub(crate) fn server(&self) -> &str {
         &self.dial.server
+    }
+
+    /// Counts a caller.
+    pub(in crate::client) fn caller(self: &Arc<Self>) -> Caller<'_> {
+        let others = self.callers.fetch_add(1, Ordering::Relaxed);
+        Caller { link: self, has_company: others > 0 }
     }
 
     pub(in crate::client) fn op_timeout(&self) -> Duration {
@@ -144,18 +140,13 @@ impl Link {
     }
 
     /// Takes note of a lease that is about to be asked for.
-    pub(crate) fn asks_for(&self, ttl: Duration) {
-        self.predecessors.asks_for(ttl);
+    pub(crate) fn note_lease(&self, ttl: Duration) {
+        self.predecessors.note_lease(ttl);
     }
 
     /// Whether there is a connection now.
     pub(crate) fn is_up(&self) -> bool {
         self.presence.read().unwrap_or_else(PoisonError::into_inner).live.is_some()
-    }
-
-    /// Whether there has been no connection yet.
-    fn has_had_none(&self) -> bool {
-        self.presence.read().unwrap_or_else(PoisonError::into_inner).newest == 0
     }
 
     /// The reason why there is no connection now, if there is none.
@@ -256,17 +247,13 @@ impl Link {
 
     /// The error that there is no connection, and why.
     pub(in crate::client) fn down(&self) -> Error {
-        let (kind, what, cause) = match &*self.last_error() {
-            Some(error) => {
-                (error.kind(), error.what().to_owned(), std::error::Error::source(error).map(ToString::to_string))
-            }
-            None => (ErrorKind::Unavailable, "it is being made".to_owned(), None),
+        let down = |kind, why: &str| {
+            let down = Error::new(kind, Phase::Connect, format!("there is no connection: {why}"));
+            down.with_backend(crate::guarantees::NAME).with_server(self.server())
         };
-        let down = Error::new(kind, Phase::Connect, format!("there is no connection: {what}"));
-        let down = down.with_backend(crate::guarantees::NAME).with_server(self.server());
-        match cause {
-            Some(cause) => down.with_source(cause),
-            None => down,
+        match &*self.last_error() {
+            Some(last) => error::with_cause_of(down(last.kind(), last.what()), last),
+            None => down(ErrorKind::Unavailable, "it is being made"),
         }
     }
 
@@ -298,37 +285,18 @@ impl Link {
         }
     }
 
-    /// Attempts to connect once.
-    async fn dial_once(self: &Arc<Self>) -> Result<PresentConnection, Error> {
-        let (server, mut commands) = self.dial.commands().await?;
-        let sent_at = SystemClock.now();
-        let question = self.dial.prefix().map(CompareDelete::question);
-        let killing = self.predecessors.kill_all(&server, &mut commands.connection, question);
-        let (identity, answer) = self.dial.in_time(killing).await?;
-        let compare_delete = answer.as_ref().and_then(CompareDelete::named);
-        let now = SystemClock.now();
-        let generation = self.predecessors.number();
-        *self.last_error() = None;
-        let (pulse, turns) = (Pulse::new(sent_at, now, self.op_timeout()), on_their_way(now.since(sent_at)));
-        let identity = Some(Predecessor::new(generation, server.clone(), identity));
-        let live =
-            Live { state: Arc::new(LiveState::new(generation, server, now, pulse, turns, compare_delete)), commands };
-        let connection = PresentConnection { link: self.clone(), identity };
-        {
-            let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
-            presence.newest = generation;
-            presence.live = Some(live);
-        }
-        self.predecessors.was_made(generation);
-        Ok(connection)
-    }
-
     fn end(&self) {
         self.presence.write().unwrap_or_else(PoisonError::into_inner).end();
     }
 
     fn last_error(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.link.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -340,98 +308,5 @@ impl Presence {
         // Those that wait for their turn go on with the next connection.
         live.turns.close();
         Some(live)
-    }
-}
-
-/// The requests that may be on their way at once where a round trip takes so long.
-fn on_their_way(round_trip: Duration) -> usize {
-    let times = usize::try_from(round_trip.as_millis() / FAR.as_millis()).unwrap_or(usize::MAX);
-    ON_THEIR_WAY.saturating_mul(times.max(1)).min(MOST_ON_THEIR_WAY)
-}
-
-/// The present connection in the hands of the link's task. Dropped, also by a panic of that, it is given up and counts as a predecessor:
-/// what it carried may still be carried out.
-struct PresentConnection {
-    link: Arc<Link>,
-    identity: Option<Predecessor>,
-}
-
-impl Drop for PresentConnection {
-    fn drop(&mut self) {
-        self.link.end();
-        if let Some(identity) = self.identity.take() {
-            self.link.predecessors.add(identity, self.link.op_timeout());
-        }
-    }
-}
-
-/// Replaces every connection that breaks, until the link is closed.
-async fn supervise(link: Arc<Link>, first: Option<PresentConnection>) {
-    let mut pace = Pace::default();
-    let mut present = match first {
-        Some(first) => Some(first),
-        None => redial(&link, &mut pace).await,
-    };
-    while let Some(connection) = present {
-        let began = SystemClock.now();
-        // Also told of connections that have been replaced since.
-        while let Some(live) = link.present() {
-            tokio::select! {
-                () = link.broken.notified() => {}
-                () = live.commands.ended() => link.distrust(live.generation),
-                () = link.look_after(&live) => {}
-            }
-        }
-        drop(connection);
-        pace.ended_after(SystemClock.now().since(began));
-        present = redial(&link, &mut pace).await;
-    }
-}
-
-/// Dials until a connection is made; `None` once the link is closed.
-async fn redial(link: &Arc<Link>, pace: &mut Pace) -> Option<PresentConnection> {
-    let is_first = link.has_had_none();
-    loop {
-        let pause = pace.pause();
-        // A hurry from before this pause is over. What closes the link notifies after it has said so.
-        let _ = link.hurried.notified().now_or_never();
-        if !pause.is_zero() && !link.is_closed() {
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = link.hurried.notified() => {}
-            }
-        }
-        if link.is_closed() {
-            return None;
-        }
-        match link.dial_once().await {
-            Ok(next) => {
-                if link.is_closed() {
-                    // Closed while it was made.
-                    link.end();
-                }
-                if !is_first {
-                    link.predecessors.changed();
-                    log(|| tracing::info!(server = link.server(), "reconnected"));
-                }
-                return Some(next);
-            }
-            Err(error) => {
-                log(|| tracing::debug!(server = link.server(), %error, "cannot connect"));
-                *link.last_error() = Some(error);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_farther_the_server_the_more_requests_are_on_their_way() {
-        for (round_trip, most) in [(0, 1024), (20, 1024), (199, 1024), (200, 2048), (520, 5120), (60_000, 32_768)] {
-            assert_eq!(on_their_way(Duration::from_millis(round_trip)), most, "{round_trip} ms");
-        }
     }
 }

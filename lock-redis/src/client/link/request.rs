@@ -8,12 +8,12 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::live::Owed;
+use super::call::Call;
+use super::live::{AwaitedReply, late};
 use super::{Link, Live, NO_TIME, SendTurn};
-use crate::client::call::Call;
 use crate::client::dial::Commands;
 use crate::error::{self, RequestFate};
-use crate::store::mutex_text::MutexText;
+use crate::store::record::MutexText;
 use crate::store::scripts::Script;
 
 /// A request that begins this much after its operation needs no timeout of its own.
@@ -84,18 +84,8 @@ impl Failed {
     }
 
     /// A copy for another request that shares its fate.
-    pub(crate) fn again(&self, phase: Phase) -> Self {
-        let error =
-            Error::new(self.error.kind(), phase, self.error.what().to_owned()).with_backend(crate::guarantees::NAME);
-        let error = match self.error.server() {
-            Some(server) => error.with_server(server),
-            None => error,
-        };
-        let error = match std::error::Error::source(&self.error) {
-            Some(cause) => error.with_source(cause.to_string()),
-            None => error,
-        };
-        Self { fate: self.fate, error, wrong_type: self.wrong_type }
+    pub(crate) fn repeated(&self, phase: Phase) -> Self {
+        Self { fate: self.fate, error: error::repeated(&self.error, phase), wrong_type: self.wrong_type }
     }
 }
 
@@ -218,7 +208,7 @@ impl Link {
             Ok(live) => live,
             Err(error) => {
                 let failed = Failed::unsent(error);
-                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+                return calls.iter().map(|_| Err(failed.repeated(phase))).collect();
             }
         };
         // What is sent may be carried out, whether anybody has the time to be told so or not.
@@ -262,10 +252,10 @@ impl Link {
         asking: bool,
         until: BootInstant,
     ) -> RedisResult<Value> {
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
+        let (sent_at, _awaited) = (SystemClock.now(), AwaitedReply::one_more(&live.state.awaited));
         let sending = send_one(&mut live.commands, command, asking);
         let outcome = self.in_time(sent_at, until, pin!(sending)).await;
-        let outcome = self.own(live, outcome.and_then(Value::extract_error));
+        let outcome = self.checked_reply(live, outcome.and_then(Value::extract_error));
         self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
         outcome
     }
@@ -296,12 +286,12 @@ impl Link {
         text: Text,
         (until, patience): (BootInstant, Duration),
     ) -> Vec<RedisResult<Value>> {
-        let (sent_at, _owed) = (SystemClock.now(), Owed::one_more(&live.state.owed));
+        let (sent_at, _awaited) = (SystemClock.now(), AwaitedReply::one_more(&live.state.awaited));
         let pipeline = pipeline_of(script, calls, text);
         let sending = send_all(&mut live.commands, &pipeline, calls.len());
         let outcome = tokio::time::timeout(until.since(sent_at), sending).await.unwrap_or_else(|_| Err(late()));
         let outcomes: Vec<_> = match outcome {
-            Ok(values) => values.into_iter().map(|value| self.own(live, value.extract_error())).collect(),
+            Ok(values) => values.into_iter().map(|value| self.checked_reply(live, value.extract_error())).collect(),
             Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         };
         self.judge(live, sent_at, until, patience, outcomes.iter().find_map(|outcome| outcome.as_ref().err()));
@@ -323,10 +313,6 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
 /// Returns whole milliseconds as text, rounded up: for a time that must not be shorter.
 pub(crate) fn milliseconds_at_least(duration: Duration) -> String {
     milliseconds(duration.saturating_add(Duration::from_nanos(999_999)))
-}
-
-pub(super) fn late() -> RedisError {
-    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
 /// Whether a script's text travels with a run of it.

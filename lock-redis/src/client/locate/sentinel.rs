@@ -88,8 +88,8 @@ impl Sentinels {
         both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
         let mut answers = commands.connection.send_packed_commands(&both, 0, 2).await?.into_iter();
         *sentinel.present() = Some(commands);
-        let (place, details) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
-        Vote::read(place, details, &sentinel.address)
+        let (address, details) = (answers.next().unwrap_or(Value::Nil), answers.next().unwrap_or(Value::Nil));
+        Vote::read(address, details, &sentinel.address)
     }
 }
 
@@ -129,9 +129,9 @@ impl Locate for Sentinels {
 
 impl Vote {
     /// Reads the answers to `SENTINEL GET-MASTER-ADDR-BY-NAME` and `SENTINEL MASTER`.
-    fn read(place: Value, details: Value, asked: &Address) -> RedisResult<Option<Self>> {
-        let place: Option<(String, u16)> = FromRedisValue::from_redis_value(place.extract_error()?)?;
-        let master = place.and_then(|(host, port)| Address::of(&host, port, asked));
+    fn read(address: Value, details: Value, asked: &Address) -> RedisResult<Option<Self>> {
+        let address: Option<(String, u16)> = FromRedisValue::from_redis_value(address.extract_error()?)?;
+        let master = address.and_then(|(host, port)| Address::of(&host, port, asked));
         Ok(master.map(|master| Self { epoch: epoch(details), master }))
     }
 }
@@ -251,10 +251,10 @@ mod tests {
         lock_testkit::fuzz::bytes("votes of sentinels", &samples, |bytes| {
             let mut parser = redis::Parser::new();
             let mut rest = bytes;
-            let (Ok(place), Ok(details)) = (parser.parse_value(&mut rest), parser.parse_value(&mut rest)) else {
+            let (Ok(address), Ok(details)) = (parser.parse_value(&mut rest), parser.parse_value(&mut rest)) else {
                 return;
             };
-            let Ok(Some(vote)) = Vote::read(place, details, &asked) else { return };
+            let Ok(Some(vote)) = Vote::read(address, details, &asked) else { return };
             let Address::Tcp { host, .. } = &vote.master else { panic!("{vote:?}") };
             assert!(!host.is_empty());
             assert_eq!(elected(std::slice::from_ref(&vote)).as_ref(), Some(&vote.master));

@@ -17,8 +17,11 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
-use super::acquire::{Acquisitions, Round, refused};
+use super::acquire::{Acquirer, Round, refused};
+use super::fan_out::FanOut;
+use super::member::ScriptVote;
 use super::release_requests::ReleaseRequests;
+use crate::client::link::request::Failed;
 use crate::client::push::{Inbox, Message, Push};
 
 /// The time after which a waiter asks without being told, where it should be told: a lost message costs that.
@@ -33,7 +36,7 @@ const SILENT: Duration = Duration::from_millis(250);
 /// The waits of one client for locks.
 #[derive(Debug)]
 pub(super) struct Waits {
-    acquisitions: Arc<Acquisitions>,
+    acquirer: Arc<Acquirer>,
     requests: Arc<ReleaseRequests>,
     queues: Arc<Queues>,
     /// The channels, one at each server, on which waiters are told of a release.
@@ -43,17 +46,17 @@ pub(super) struct Waits {
 impl Waits {
     /// Waits in these queues, for releases that are told over these connections.
     pub(super) fn new(
-        acquisitions: &Arc<Acquisitions>,
+        acquirer: &Arc<Acquirer>,
         requests: &Arc<ReleaseRequests>,
         queues: &Arc<Queues>,
         pushes: Vec<Arc<Push>>,
     ) -> Self {
-        Self { acquisitions: acquisitions.clone(), requests: requests.clone(), queues: queues.clone(), pushes }
+        Self { acquirer: acquirer.clone(), requests: requests.clone(), queues: queues.clone(), pushes }
     }
 
     /// Acquires the lock, now or when it is the attempt's turn.
     pub(super) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let place = self.queues.enter(&self.acquisitions.check(attempt)?.lock);
+        let place = self.queues.enter(&self.acquirer.check(attempt)?.lock);
         match place.first(attempt, deadline).await {
             Ok(_first) => self.ask_until(attempt, &place, deadline).await,
             Err(WaitEnded::Held) => Ok(None),
@@ -75,7 +78,7 @@ impl Waits {
         // The patience goes on from behind the waiters that were before it.
         let (mut answered, mut may_be_held) = (place.silent_since(), false);
         // Earlier rounds may still be carried out somewhere, whatever is said of later ones.
-        let mut left = self.acquisitions.leftovers();
+        let mut left = self.acquirer.leftovers();
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
         let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
         if place.is_held_here() {
@@ -92,7 +95,7 @@ impl Waits {
             place.asks();
             // Whoever is dropped during the round may be counted as well.
             let was_registered = place.registers(true);
-            let outcome = self.acquisitions.round(attempt, Some(since), self.acquisitions.until(), &mut left).await;
+            let outcome = self.acquirer.round(attempt, Some(since), self.acquirer.until(), &mut left).await;
             let now = SystemClock.now();
             if let Ok(round) = &outcome {
                 answered = now;
@@ -109,13 +112,7 @@ impl Waits {
                     if !contested {
                         place.registers(was_registered);
                     }
-                    // Whoever refuses it from now on counts this client as a waiter.
-                    let (queues, lock) = (self.queues.clone(), place.lock().to_owned());
-                    rest.look_at_the_rest(move |answer| {
-                        if answer.is_ok_and(|said| !said.yes) {
-                            queues.note_registered(&lock);
-                        }
-                    });
+                    self.note_late_refusals(place.lock(), rest);
                     // Those that have not answered yet may have refused it too. Those that have granted it have taken the client
                     // out, but in the first round, in which it may not have waited for a whole microsecond.
                     if place.deregisters() {
@@ -126,8 +123,7 @@ impl Waits {
                 Ok(Round::Held(ends_in)) => {
                     may_be_held = true;
                     splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
-                    let again = if self.are_told() { AGAIN } else { UNTOLD };
-                    ends_in.map_or(again, |ends_in| again.min(ends_in + ROUNDING))
+                    self.pause_while_held(ends_in)
                 }
                 Ok(Round::MayBeHeld) => {
                     may_be_held = true;
@@ -148,6 +144,22 @@ impl Waits {
             }
             place.pause(now.plus(pause).min(deadline.instant())).await;
         }
+    }
+
+    /// Takes note of servers that refuse the lock after it was granted: they count this client as a waiter.
+    fn note_late_refusals(&self, lock: &str, rest: FanOut<Result<ScriptVote, Failed>>) {
+        let (queues, lock) = (self.queues.clone(), lock.to_owned());
+        rest.look_at_the_rest(move |answer| {
+            if answer.is_ok_and(|said| !said.yes) {
+                queues.note_registered(&lock);
+            }
+        });
+    }
+
+    /// The pause before asking again for a lock that somebody else has, for so long at least if that is known.
+    fn pause_while_held(&self, ends_in: Option<Duration>) -> Duration {
+        let again = if self.are_told() { AGAIN } else { UNTOLD };
+        ends_in.map_or(again, |ends_in| again.min(ends_in + ROUNDING))
     }
 
     /// Whether a majority of the servers can tell this client of a release.

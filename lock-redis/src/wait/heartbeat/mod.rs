@@ -15,14 +15,14 @@ use lock_core::{Error, GrantId, Phase};
 use self::echo::Echo;
 use self::schedule::{HeartbeatBatch, HeartbeatSchedule, PipelineOutcome};
 use crate::address::Address;
-use crate::client::call::Call;
 use crate::client::identity::Identity;
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw};
 use crate::client::links::Links;
 use crate::client::push::Push;
+use crate::error;
 use crate::guarantees::Topology;
-use crate::store::dialect::Form;
-use crate::store::keys::Keys;
+use crate::store::keys::{Form, Keys};
 use crate::store::reply::Fields;
 use crate::store::scripts;
 use crate::wait::foreign::ForeignHolders;
@@ -130,7 +130,7 @@ impl Heartbeats {
             match read {
                 Ok(read) => answers.extend(some.into_iter().zip(read).map(|(due, answer)| (due, Ok(answer)))),
                 Err(error) => {
-                    answers.extend(some.into_iter().map(|due| (due, Err(copied(&error)))));
+                    answers.extend(some.into_iter().map(|due| (due, Err(error::repeated(&error, error.phase())))));
                 }
             }
         }
@@ -235,22 +235,6 @@ impl Heartbeats {
                 }
             }
         }
-    }
-}
-
-/// The error of a request for several locks, told to each of them.
-fn copied(error: &Error) -> Error {
-    use std::error::Error as _;
-    // What the client crate said, which cannot be copied, as a text.
-    let source = error.source().map(ToString::to_string);
-    let copy = Error::new(error.kind(), error.phase(), error.what().to_owned()).with_backend(crate::guarantees::NAME);
-    let copy = match error.server() {
-        Some(server) => copy.with_server(server),
-        None => copy,
-    };
-    match source {
-        Some(source) => copy.with_source(source),
-        None => copy,
     }
 }
 

@@ -28,8 +28,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::address::Address;
-use crate::client::call::Call;
 use crate::client::dial::{Commands, Dial, Opener};
+use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw, Reply, Request};
 use crate::client::link::{Link, Live, NO_TIME, SendTurn};
 use crate::client::predecessors::Predecessors;
@@ -272,7 +272,7 @@ impl Router {
             Ok(reached) => reached,
             Err(error) => {
                 let failed = Failed::unsent(error);
-                return calls.iter().map(|_| Err(failed.again(phase))).collect();
+                return calls.iter().map(|_| Err(failed.repeated(phase))).collect();
             }
         };
         if SystemClock.now() >= until {

@@ -1,5 +1,6 @@
-//! The short ways: their requests, which may go together, and their replies.
+//! One run of a script: its keys and arguments. The short ways, whose runs may go together, and their replies.
 
+use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,9 +8,94 @@ use lock_core::clock::BootInstant;
 use lock_core::{FencingToken, Phase};
 use redis::Value;
 
-use super::request::Reply;
-use crate::client::call::Call;
 use crate::store::scripts::{self, Script};
+
+/// The bytes and parts that a run seldom exceeds.
+const USUAL_BYTES: usize = 256;
+const USUAL_PARTS: usize = 6;
+
+/// The keys and arguments of one run of a script, in one text: there are tens of thousands of them a second.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Call {
+    text: String,
+    /// The end of each part.
+    ends: Vec<usize>,
+    /// The number of parts that are keys. They come first.
+    keys: usize,
+}
+
+impl Call {
+    /// A run with these keys. At least the lock's, which is the first.
+    pub(crate) fn of(keys: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let mut call =
+            Self { text: String::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_PARTS), keys: 0 };
+        keys.into_iter().for_each(|key| call.push(key));
+        call.keys = call.ends.len();
+        call
+    }
+
+    /// A run with these two keys, of which the second begins with `side` and has this ending.
+    pub(crate) fn of_two(lock: &str, side: &str, ending: &str) -> Self {
+        Self::of([lock]).and_key(side, ending)
+    }
+
+    /// Adds one more key of two parts, before any argument.
+    pub(crate) fn and_key(mut self, side: &str, ending: &str) -> Self {
+        self.push_parts(&[side, ending]);
+        self.keys = self.ends.len();
+        self
+    }
+
+    /// Adds an argument.
+    pub(crate) fn push(&mut self, part: impl AsRef<str>) {
+        self.text.push_str(part.as_ref());
+        self.ends.push(self.text.len());
+    }
+
+    /// Adds an argument that has several parts.
+    pub(crate) fn push_parts(&mut self, parts: &[&str]) {
+        parts.iter().for_each(|part| self.text.push_str(part));
+        self.ends.push(self.text.len());
+    }
+
+    /// Adds an argument that is a number.
+    pub(crate) fn push_number(&mut self, number: u64) {
+        // Writing to a text cannot fail.
+        let _ = write!(self.text, "{number}");
+        self.ends.push(self.text.len());
+    }
+
+    /// Adds these arguments behind the others.
+    pub(crate) fn with(mut self, args: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        args.into_iter().for_each(|arg| self.push(arg));
+        self
+    }
+
+    /// The key that says which server is asked.
+    pub(in crate::client) fn key(&self) -> &str {
+        self.keys().next().unwrap_or_default()
+    }
+
+    /// The keys.
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.parts(0..self.keys)
+    }
+
+    /// The arguments.
+    pub(crate) fn args(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.parts(self.keys..self.ends.len())
+    }
+
+    /// The number of bytes of all parts.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    fn parts(&self, these: Range<usize>) -> impl ExactSizeIterator<Item = &str> {
+        let begin = move |i: usize| if i == 0 { 0 } else { self.ends[i - 1] };
+        these.map(move |i| &self.text[begin(i)..self.ends[i]])
+    }
+}
 
 /// A short way whose requests may go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +128,10 @@ pub(crate) struct ShortReply {
     text: ShortText,
 }
 
-/// The text of a reply: its own, or a part of what a batch was told.
+/// The text of a reply: all that came, or a part of what a batch was told.
 #[derive(Debug)]
 enum ShortText {
-    Own(Value),
+    Whole(Value),
     Part(Arc<Vec<u8>>, Range<usize>),
 }
 
@@ -86,6 +172,11 @@ impl ShortWay {
 }
 
 impl ShortReply {
+    /// The reply to a request that went by itself.
+    pub(in crate::client) fn whole(value: Value, sent_at: BootInstant, generation: u64) -> Self {
+        Self { sent_at, generation, text: ShortText::Whole(value) }
+    }
+
     /// The part of a batch's text that answers one of its requests.
     pub(super) fn part(text: &Arc<Vec<u8>>, part: Range<usize>, sent_at: BootInstant, generation: u64) -> Self {
         Self { sent_at, generation, text: ShortText::Part(text.clone(), part) }
@@ -94,19 +185,13 @@ impl ShortReply {
     /// Reads `<nonce><sign><token>`, where not each sign has a token; `None` if that answers another request.
     pub(in crate::client) fn read(&self, nonce: &str) -> Option<(u8, Option<FencingToken>)> {
         let bytes = match &self.text {
-            ShortText::Own(Value::BulkString(bytes)) => &bytes[..],
-            ShortText::Own(_) => return None,
+            ShortText::Whole(Value::BulkString(bytes)) => &bytes[..],
+            ShortText::Whole(_) => return None,
             ShortText::Part(text, part) => text.get(part.clone())?,
         };
         let (sign, digits) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;
         let token = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
         Some((*sign, token.and_then(FencingToken::new)))
-    }
-}
-
-impl From<Reply> for ShortReply {
-    fn from(Reply { sent_at, value }: Reply) -> Self {
-        Self { sent_at, generation: value.generation, text: ShortText::Own(value.value) }
     }
 }
 
@@ -125,6 +210,20 @@ pub(super) fn parts(text: &[u8], requests: usize) -> Option<Vec<Range<usize>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_and_arguments_come_back_as_they_were_put_in() {
+        let call = Call::of(["lock", "", "ö"]).with(["a"]).with(["17"]).with([""]);
+        assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "", "ö"]);
+        assert_eq!(call.args().collect::<Vec<_>>(), ["a", "17", ""]);
+        assert_eq!((call.key(), call.len()), ("lock", 9));
+        let mut call = Call::of_two("lock", "side", ":q");
+        call.push_parts(&["a", "", "b"]);
+        call.push_number(1200);
+        assert_eq!(call.keys().collect::<Vec<_>>(), ["lock", "side:q"]);
+        assert_eq!(call.args().collect::<Vec<_>>(), ["ab", "1200"]);
+        assert_eq!(Call::default().key(), "");
+    }
 
     #[test]
     fn a_text_has_as_many_parts_as_there_are_requests() {
