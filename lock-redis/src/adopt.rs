@@ -36,10 +36,15 @@ impl Adopter {
         Self { links, keys, identity, acquirer: acquirer.clone() }
     }
 
+    /// Whether grants at this key can be taken over: not at one that is shared with Redisson.
+    pub(crate) fn is_adoptable(&self, attempt: &Attempt) -> bool {
+        self.keys.form(&attempt.name, attempt.kind) == Form::Text
+    }
+
     /// Takes over the grant with this id; `None` if the server has no such grant.
     pub(crate) async fn adopt(&self, attempt: &Attempt, from: GrantId) -> Result<Option<Grant>, Error> {
         let keys = self.keys.checked(&attempt.name, attempt.kind)?;
-        if keys.form != Form::Text {
+        if !self.is_adoptable(attempt) {
             let what = "a grant at a key that is shared with Redisson cannot be passed on";
             return Err(attempt.error(ErrorKind::Unsupported, Phase::Acquire, what));
         }

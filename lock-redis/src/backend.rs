@@ -155,6 +155,10 @@ impl Backend for RedisBackend {
         self.releaser.is_settled(attempt)
     }
 
+    fn is_adoptable(&self, attempt: &Attempt) -> bool {
+        self.adopter.is_adoptable(attempt)
+    }
+
     fn operator(&self) -> Option<&dyn Operator> {
         Some(&self.inspector)
     }

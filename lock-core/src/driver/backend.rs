@@ -150,6 +150,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         self.is_settled(attempt)
     }
 
+    /// Whether another client can go on with the grant of this attempt, where [`Adoption`](super::Guarantee::Adoption) is promised. The core asks
+    /// before it passes a grant on. By default every one can.
+    fn is_adoptable(&self, _attempt: &Attempt) -> bool {
+        true
+    }
+
     /// The time beyond its lease for which something of an attempt may block others at the server, if nobody takes it back:
     /// the core repeats a [`release`](Backend::release) or a [`cancel`](Backend::cancel) for that much longer.
     ///

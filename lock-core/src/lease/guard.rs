@@ -12,7 +12,7 @@ use super::state::{Answer, Event};
 use super::{Ended, ExpiresWithin, LiveGrant, Lost, WorkError, drop_when};
 use crate::clock::BootInstant;
 use crate::driver::bound::{asked, bounded};
-use crate::driver::{Attempt, Released, Renewal, Renewed};
+use crate::driver::{Attempt, Guarantee, Released, Renewal, Renewed, Support};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
@@ -343,6 +343,13 @@ impl Lease {
         self.live.attempt.ttl
     }
 
+    /// Whether another client can go on with this grant.
+    pub(crate) fn is_adoptable(&self) -> bool {
+        let backend = &self.keeper.backend;
+        backend.guarantees().of(Guarantee::Adoption) != Support::No
+            && asked(|| backend.is_adoptable(&self.live.attempt))
+    }
+
     /// Whether no request by which this lock was asked for can be carried out any more.
     pub(crate) fn is_answered(&self) -> bool {
         asked(|| self.keeper.backend.is_answered(&self.live.attempt))
@@ -360,10 +367,6 @@ impl Lease {
     pub(super) fn disarm(&mut self) {
         self.armed = false;
         self.keeper.meters.released(self.keeper.clock.now().since(self.since));
-    }
-
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
     }
 
     fn not_held(&self, reason: Option<LossReason>) -> Error {

@@ -58,8 +58,8 @@ pub struct DetachedMutex {
 impl DetachedMutex {
     /// Ends the guard without releasing the lock, with its whole TTL from now on.
     pub(crate) async fn of(guard: MutexGuard) -> Result<Self, DetachError> {
-        if guard.keeper().backend.guarantees().of(Guarantee::Adoption) == Support::No {
-            let what = "this backend's grants cannot be passed on";
+        if !guard.is_adoptable() {
+            let what = "grants of this lock cannot be passed on";
             let error = guard.named(Error::new(ErrorKind::Unsupported, Phase::Release, what));
             return Err(DetachError { guard, error });
         }

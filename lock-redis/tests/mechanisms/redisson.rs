@@ -79,6 +79,17 @@ async fn a_lock_of_redisson_excludes_us_until_it_was_unlocked_as_often_as_locked
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_at_a_key_of_redisson_is_not_passed_on_and_stays_held() {
+    let Some(server) = Server::start().await else { return };
+    let (locks, _, theirs) = sharing(&server).await;
+    let failed = locks.mutex(jobs()).lock().await.unwrap().detach().await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Unsupported, "{}", failed.error);
+    assert!(failed.guard.is_held() && theirs.try_lock().await > Some(0));
+    failed.guard.release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_ours_excludes_redisson_which_is_told_of_its_end_and_may_end_it() {
     let Some(server) = Server::start().await else { return };
     let (locks, _, theirs) = sharing(&server).await;
