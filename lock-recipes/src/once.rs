@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
-use lock_core::{Error, ErrorKind, FencingToken, Guarantee, RecordedGuard, RecordedMutex, WorkError};
+use lock_core::{Error, ErrorKind, FencingToken, Guarantee, Phase, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
 use crate::progress::{Progress, Stage};
@@ -145,10 +145,18 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where locks cannot be left; [`ErrorKind::InvalidArgument`] for no time, and for more than 24 h or than
-    /// the longest lease of the configuration.
+    /// [`ErrorKind::Unsupported`] where locks cannot be left; [`ErrorKind::InvalidArgument`] for no time, and for more than 24 h, than
+    /// the longest lease of the configuration or than half of the record's [retention](RecordedMutex::with_retention): nobody can have a
+    /// record kept for longer while its lock is left.
     pub fn with_at_least(mut self, time: Duration) -> Result<Self, Error> {
         self.lock.mutex().check_leave(time)?;
+        let retention = self.lock.retention();
+        if time > retention / 2 {
+            let what = format!(
+                "a lock is to be kept for {time:?} at least, more than half of its record's retention of {retention:?}"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, Phase::Configure, what).with_name(self.lock.name()));
+        }
         self.at_least = time;
         Ok(self)
     }
