@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, FencingToken, Guarantee, Phase, RecordedGuard, RecordedMutex, WorkError};
 
@@ -49,8 +50,8 @@ pub enum Failures {
 /// # What it promises
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
 /// records: see what its guarantees say of [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart), on Redis that it depends on
-/// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), and one that is
-/// asked for meanwhile for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
+/// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), one whose
+/// job is still run, or that is asked for meanwhile, for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
 /// other, never with a clock, so the clocks of the processes may differ; only how old a record is, is told by clocks, so the retention has to be far longer
 /// than they differ. A holder that is paused past its lease can record nothing
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
@@ -58,7 +59,7 @@ pub enum Failures {
 ///
 /// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
 /// [wait](Once::with_wait) and one more, and so does releasing it; each of the two writes is sent four times at most, for as long as the lock is
-/// held, with 1.25 s of pauses in between. A skip that refreshes an old record takes and releases the lock for that.
+/// held, with 1.25 s of pauses in between. A job that ends while its beginning is written again waits for that, one operation timeout at most. A skip that refreshes an old record takes and releases the lock for that.
 ///
 /// # Examples
 /// ```
@@ -201,7 +202,7 @@ impl Once {
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        self.run_if(slot.into(), job, |_| true).await
+        self.run_if(slot.into(), job, |_| true, &SystemClock).await
     }
 
     /// Runs a job that may fail, as [`run`](Once::run); whether a failure counts as done is [by choice](Failures).
@@ -224,7 +225,7 @@ impl Once {
         F: Future<Output = Result<T, E>>,
     {
         let failures_count = self.failures == Failures::Count;
-        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count).await
+        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count, &SystemClock).await
     }
 
     /// Forgets the slots that were begun: whichever is asked for next is run, unless it is asked for while another one is run. For an
@@ -264,6 +265,7 @@ impl Once {
         slot: Slot,
         job: J,
         counts: impl FnOnce(&T) -> bool,
+        clock: &dyn Clock,
     ) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
@@ -291,27 +293,29 @@ impl Once {
             release(guard).await;
             return Ok(found.skipped());
         }
-        if let Err(error) = self.note(&guard, slot, Stage::Started).await {
+        let started = Progress::new(slot, Stage::Started, self.lock.owner());
+        if let Err(error) = self.write(&guard, &started.to_bytes()).await {
             return Err(OnceError::NotStarted(ended(guard, error).await));
         }
-        self.run_started(guard, slot, job, counts).await
+        self.run_started(guard, &started, job, counts, clock).await
     }
 
     async fn run_started<T, J, F>(
         &self,
         guard: RecordedGuard,
-        slot: Slot,
+        started: &Progress,
         job: J,
         counts: impl FnOnce(&T) -> bool,
+        clock: &dyn Clock,
     ) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        let (token, began) = (guard.fencing_token(), SystemClock.now());
+        let (token, began) = (guard.fencing_token(), clock.now());
         // The closure itself may panic, too.
         let job = AssertUnwindSafe(async { job(token).await }).catch_unwind();
-        let ended = match guard.while_held(job).await {
+        let ended = match self.while_recorded(&guard, started, clock, job).await {
             // What has ended together with the loss has ended: that it is recorded will be refused.
             Ok(ended) | Err(WorkError { value: Some(ended), .. }) => ended,
             Err(WorkError { error, .. }) => return Err(OnceError::Dropped(error)),
@@ -320,8 +324,9 @@ impl Once {
             Ok(value) => counts(value),
             Err(_) => self.failures == Failures::Count,
         };
-        let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
-        let left = self.leave_or_release(guard, began).await;
+        let stage = if is_done { Stage::Done } else { Stage::Failed };
+        let noted = self.write(&guard, &Progress::new(started.slot, stage, self.lock.owner()).to_bytes()).await;
+        let left = self.leave_or_release(guard, clock.now().since(began)).await;
         match ended {
             Err(panic) => {
                 if let Err(error) = noted {
@@ -338,9 +343,47 @@ impl Once {
         }
     }
 
-    /// Leaves the lock of a job that has begun at this instant, or releases it if the job took long enough.
-    async fn leave_or_release(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
-        let rest = self.at_least.saturating_sub(SystemClock.now().since(began));
+    /// Runs a job while the lock is held, and writes again that it was begun, best effort, in each quarter of the retention: nobody else
+    /// can have the record kept for longer. None of these writes is under way afterwards if the job has ended.
+    async fn while_recorded<T>(
+        &self,
+        guard: &RecordedGuard,
+        started: &Progress,
+        clock: &dyn Clock,
+        job: impl Future<Output = T>,
+    ) -> Result<T, WorkError<T>> {
+        let again = || Box::pin(async { guard.write(&started.refreshed().to_bytes()).await });
+        let mut under_way = None;
+        let work = async {
+            let mut job = pin!(job);
+            loop {
+                let due = clock.now().plus(self.lock.retention() / 4);
+                tokio::select! {
+                    biased;
+                    ended = &mut job => return ended,
+                    () = clock.sleep_until(due) => {}
+                }
+                tokio::select! {
+                    biased;
+                    ended = &mut job => return ended,
+                    written = under_way.insert(again()) => self.tell_failure(written),
+                }
+                under_way = None;
+            }
+        };
+        let ended = guard.while_held(work).await;
+        if let Some(write) = under_way
+            && !matches!(ended, Err(WorkError { value: None, .. }))
+        {
+            // Dropped, it could be carried out after the end is written.
+            self.tell_failure(write.await);
+        }
+        ended
+    }
+
+    /// Leaves the lock of a job that has begun so long ago, or releases it if the job took long enough.
+    async fn leave_or_release(&self, guard: RecordedGuard, took: Duration) -> Result<(), Error> {
+        let rest = self.at_least.saturating_sub(took);
         if rest.is_zero() {
             release(guard).await;
             return Ok(());
@@ -364,11 +407,6 @@ impl Once {
                 }
     }
 
-    /// Writes how far it came.
-    async fn note(&self, guard: &RecordedGuard, slot: Slot, stage: Stage) -> Result<(), Error> {
-        self.write(guard, &Progress::new(slot, stage, self.lock.owner()).to_bytes()).await
-    }
-
     /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times: only this
     /// holder writes.
     async fn write(&self, guard: &RecordedGuard, data: &[u8]) -> Result<(), Error> {
@@ -390,12 +428,17 @@ impl Once {
     /// of its retention. Whoever wants another slot meanwhile finds it busy.
     async fn refresh(&self, seen: &Progress) {
         let Ok(Some(guard)) = self.lock.try_lock().await else { return };
-        if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen))
-            && let Err(error) = guard.write(&seen.refreshed().to_bytes()).await
-        {
-            log(|| tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed"));
+        if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen)) {
+            self.tell_failure(guard.write(&seen.refreshed().to_bytes()).await);
         }
         release(guard).await;
+    }
+
+    /// Tells the log of a record that is not kept for longer.
+    fn tell_failure(&self, refreshed: Result<(), Error>) {
+        if let Err(error) = refreshed {
+            log(|| tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed"));
+        }
     }
 
     /// The one who is at it, if the backend can tell.
@@ -420,4 +463,96 @@ async fn release(guard: RecordedGuard) {
 async fn ended(guard: RecordedGuard, error: Error) -> Error {
     release(guard).await;
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use lock_core::clock::VirtualClock;
+    use lock_core::memory::{MemoryConfig, MemoryStore};
+    use lock_core::{ClientOptions, LeaseOptions, MemoryLocks};
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn once(store: &MemoryStore) -> Once {
+        let mut client = ClientOptions::default();
+        client.lease = LeaseOptions::new(TTL);
+        let locks: MemoryLocks = store.connect_with(MemoryConfig::default().with_client(client)).unwrap();
+        Once::new(locks.recorded("job").unwrap().with_retention(MINUTE))
+    }
+
+    /// Lets a future do what it can at each second of this time; its output, if it has ended.
+    async fn during<F: Future>(clock: &VirtualClock, time: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
+        for second in 0..=time.as_secs() {
+            if second > 0 {
+                clock.advance(Duration::from_secs(1));
+            }
+            for _ in 0..10 {
+                if let Poll::Ready(output) = futures_util::poll!(future.as_mut()) {
+                    return Some(output);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        None
+    }
+
+    /// Nobody else can refresh the record while the job has the lock.
+    #[tokio::test]
+    async fn a_slot_whose_job_ran_for_longer_than_its_record_is_kept_has_been_begun() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (one, other) = (once(&store), once(&store));
+        {
+            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true, &clock));
+            assert!(during(&clock, MINUTE + Duration::from_secs(1), run.as_mut()).await.is_none());
+        }
+        let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
+        assert!(matches!(again, Outcome::Skipped { slot, .. } if slot == Slot::from(1)), "{again:?}");
+    }
+
+    /// Its beginning is being written again at that moment, and comes late.
+    #[tokio::test]
+    async fn the_end_of_a_job_is_the_last_that_is_written() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (one, second) = (once(&store), Duration::from_secs(1));
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let mut run = pin!(one.run_if(1.into(), |_| ended, |_| true, &clock));
+        assert!(during(&clock, MINUTE / 4 - second, run.as_mut()).await.is_none());
+        let begun = one.lock.read().await.unwrap().unwrap().data;
+        assert!(!String::from_utf8(begun).unwrap().contains("refreshed"), "a short job's is written once");
+        store.set_delay(second * 2, second * 2, 0);
+        assert!(during(&clock, second, run.as_mut()).await.is_none());
+        store.set_delay(Duration::ZERO, Duration::ZERO, 0);
+        end.send("receipt").unwrap();
+        assert!(during(&clock, second, run.as_mut()).await.is_none(), "what is under way may come after the end");
+        let outcome = during(&clock, second, run.as_mut()).await.expect("it should have ended").unwrap();
+        assert_eq!(outcome, Outcome::Ran(Ok("receipt")));
+        let progress = Progress::of(one.lock.read().await.unwrap().as_ref()).unwrap().unwrap();
+        assert_eq!(progress.stage, Stage::Done);
+    }
+
+    /// The server refuses for a while.
+    #[tokio::test]
+    async fn a_beginning_that_could_not_be_written_again_is_so_at_the_next_time() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (one, other) = (once(&store), once(&store));
+        {
+            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true, &clock));
+            assert!(during(&clock, Duration::ZERO, run.as_mut()).await.is_none());
+            store.set_reachable(false);
+            assert!(during(&clock, MINUTE / 3, run.as_mut()).await.is_none());
+            store.set_reachable(true);
+            assert!(during(&clock, MINUTE, run.as_mut()).await.is_none());
+        }
+        let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
+        assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+    }
 }
