@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use lock_core::clock::{Clock, SystemClock};
 use lock_core::{FencingToken, RecordedGuard};
 use tokio::sync::watch;
+
+/// The time between two looks at a lease that cannot warn of its end.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// One term of a leader. A clone is the same term; whoever has one can ask for its state, and only its
 /// [`Leadership`](crate::Leadership) ends it.
@@ -68,13 +72,19 @@ impl Term {
     /// Dropping it has no effect.
     pub async fn ended(&self) {
         let mut changes = self.0.changes.subscribe();
-        loop {
-            // The margin is far below what renewals leave, so the warning is possible.
-            let warning = self.guard().as_ref().and_then(|guard| guard.expires_within(self.0.margin).ok());
-            let Some(warning) = warning.filter(|_| self.is_leading()) else { return };
+        while self.is_leading() {
+            let warning = self.guard().as_ref().map(|guard| guard.expires_within(self.0.margin));
+            let warned = async {
+                match warning {
+                    Some(Ok(warning)) => warning.await,
+                    // The margin is more than what is left when a renewal is due: there is no warning of that.
+                    Some(Err(_)) => SystemClock.sleep_until(SystemClock.now().plus(LOOK_AGAIN)).await,
+                    None => {}
+                }
+            };
             tokio::select! {
                 biased;
-                () = warning => {}
+                () = warned => {}
                 _ = changes.changed() => {}
             }
         }

@@ -1,4 +1,4 @@
-//! A backend whose locks cannot be left.
+//! Backends that can do less than the one in memory: locks cannot be left, or end by a coarse clock.
 
 #![cfg(test)]
 
@@ -12,34 +12,44 @@ use lock_core::driver::{
 };
 use lock_core::memory::MemoryBackend;
 use lock_core::{
-    Client, ClientOptions, Error, ErrorKind, FencingToken, Guarantees, LockName, MemoryLocks, Phase, Support,
+    Client, ClientOptions, Error, ErrorKind, FencingToken, Guarantees, LeaseOptions, LockName, MemoryLocks, Phase,
+    Support,
 };
-use lock_recipes::{Once, Outcome};
+use lock_recipes::{Election, Once, Outcome};
 
-/// The memory backend without that ability.
+/// The memory backend without an ability.
 #[derive(Debug)]
-struct NeverLeaves(MemoryLocks);
+struct Lesser {
+    name: &'static str,
+    locks: MemoryLocks,
+    leave: Support,
+    granularity: Duration,
+}
 
-impl NeverLeaves {
+impl Lesser {
     fn inner(&self) -> &MemoryBackend {
-        self.0.backend()
+        self.locks.backend()
     }
 }
 
 #[async_trait]
-impl Backend for NeverLeaves {
+impl Backend for Lesser {
     fn name(&self) -> &'static str {
-        "never leaves"
+        self.name
     }
 
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = self.inner().guarantees();
-        guarantees.leave = Support::No;
+        guarantees.leave = self.leave;
         guarantees
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.inner().clock()
+    }
+
+    fn granularity(&self) -> Duration {
+        self.granularity
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
@@ -56,14 +66,14 @@ impl Backend for NeverLeaves {
 }
 
 #[async_trait]
-impl MutexBackend for NeverLeaves {
+impl MutexBackend for Lesser {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.inner().try_lock(attempt).await
     }
 }
 
 #[async_trait]
-impl RecordBackend for NeverLeaves {
+impl RecordBackend for Lesser {
     async fn read_record(&self, name: &LockName) -> Result<Option<Record>, Error> {
         self.inner().read_record(name).await
     }
@@ -81,10 +91,45 @@ impl RecordBackend for NeverLeaves {
 
 #[tokio::test]
 async fn a_job_whose_lock_cannot_be_left_is_refused_when_that_is_asked_for() {
-    let locks = Client::new(NeverLeaves(MemoryLocks::new()), ClientOptions::default()).unwrap();
+    let locks = MemoryLocks::new();
+    let backend =
+        Lesser { name: "never leaves", granularity: locks.backend().granularity(), leave: Support::No, locks };
+    let locks = Client::new(backend, ClientOptions::default()).unwrap();
     let once = Once::new(locks.recorded("job").unwrap());
     let refused = once.clone().with_at_least(Duration::from_secs(1)).unwrap_err();
     assert_eq!((refused.kind(), refused.phase()), (ErrorKind::Unsupported, Phase::Configure), "{refused}");
     assert_eq!(refused.backend(), Some("never leaves"));
     assert_eq!(once.run(1, |_| async { 1 }).await.unwrap(), Outcome::Ran(1));
+}
+
+/// A client whose leases last a second, and are counted on for 0.4 s of that.
+fn coarse() -> Client<Lesser> {
+    let backend = Lesser {
+        name: "coarse",
+        locks: MemoryLocks::new(),
+        leave: Support::Yes,
+        granularity: Duration::from_millis(600),
+    };
+    let mut options = ClientOptions::default();
+    options.lease = LeaseOptions::new(Duration::from_secs(1));
+    Client::new(backend, options).unwrap()
+}
+
+/// Its margin is more than what is left of its lease when a renewal is due.
+#[tokio::test]
+async fn a_leader_whose_margin_is_above_what_renewals_leave_leads_until_then() {
+    let locks = coarse();
+    let election = Election::new(locks.recorded("leader").unwrap()).with_margin(Duration::from_secs(1) / 3);
+    let run = election.run(|_| async {});
+    let ran = tokio::time::timeout(Duration::from_secs(5), run).await;
+    ran.expect("its term was over at once, again and again").unwrap();
+}
+
+#[tokio::test]
+async fn an_end_is_told_when_it_leads_no_more_and_not_before() {
+    let locks = coarse();
+    let election = Election::new(locks.recorded("leader").unwrap()).with_margin(Duration::from_secs(1) / 3);
+    let leadership = election.campaign().await.unwrap();
+    leadership.ended().await;
+    assert!(!leadership.is_leading(), "it leads, and its end is told");
 }
