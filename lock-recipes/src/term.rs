@@ -124,3 +124,24 @@ impl PastTerm {
         self.0.upgrade().map(Term).filter(Term::is_leading)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lock_core::memory::MemoryStore;
+
+    use crate::Election;
+
+    use super::*;
+
+    /// A campaign takes several requests; what is left of the lease by then is no measure of a whole one.
+    #[tokio::test]
+    async fn a_slow_way_to_the_server_makes_no_margin_shorter() {
+        let (ttl, margin, way) = (Duration::from_secs(3), Duration::from_secs(1), Duration::from_millis(800));
+        let store = MemoryStore::new();
+        store.set_delay(way, way, 0);
+        let lock = store.connect().recorded("leader").unwrap().with_ttl(ttl);
+        let leadership = Election::new(lock).with_margin(margin).campaign().await.unwrap();
+        let kept = leadership.term().0.margin;
+        assert!(kept > margin.mul_f64(0.95) && kept <= margin, "a margin of {kept:?}");
+    }
+}
