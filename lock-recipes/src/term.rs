@@ -108,9 +108,12 @@ impl Term {
         self.guard().clone()
     }
 
-    /// The time until the margin begins; `None` if the lock was released.
+    /// The time until the margin begins; `None` if the lock was released or lost.
     fn left(&self) -> Option<Duration> {
-        self.guard().as_ref().map(|guard| guard.remaining().saturating_sub(self.0.margin))
+        let guard = self.guard();
+        // Asked whether it is held, a lease whose runtime has ended is renewed on the present one.
+        let held = guard.as_ref().filter(|guard| guard.is_held());
+        held.map(|guard| guard.remaining().saturating_sub(self.0.margin))
     }
 
     fn guard(&self) -> MutexGuard<'_, Option<Arc<RecordedGuard>>> {
