@@ -51,15 +51,17 @@ pub enum Failures {
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
 /// records: see what its guarantees say of [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart), on Redis that it depends on
 /// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), one whose
-/// job is still run, or that is asked for meanwhile, for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
-/// other, never with a clock, so the clocks of the processes may differ; only how old a record is, is told by clocks, so the retention has to be far longer
+/// job is still run, or that is asked for meanwhile, for longer: a job whose slots are further apart than half of that has to be asked for
+/// in between. Slots are compared with each other, never with a clock, so the clocks of the processes may differ; only how old a record is, is told by clocks, so the retention has to be far longer
 /// than they differ. A holder that is paused past its lease can record nothing
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
 /// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
-/// [wait](Once::with_wait) and one more, and so does releasing it; each of the two writes is sent four times at most, for as long as the lock is
-/// held, with 1.25 s of pauses in between. A job that ends while its beginning is written again waits for that, one operation timeout at most. A skip that refreshes an old record takes and releases the lock for that.
+/// [wait](Once::with_wait) and one more, and so does releasing it; a call that finds somebody at it asks who that is, in one more; each of
+/// the two writes is sent four times at most, for as long as the lock is held, with 1.25 s of pauses in between. A job that ends while its
+/// beginning is written again waits for that, one operation timeout at most. A skip that refreshes an old record takes and releases the lock
+/// for that.
 ///
 /// # Examples
 /// ```
@@ -115,7 +117,9 @@ impl Once {
     }
 
     /// Sets how long to wait for somebody who is at it: not at all by default. A slot whose holder has crashed is run by whoever asks
-    /// after the end of its lease: where slots come more often than that, wait for one TTL at least, or none is.
+    /// after the end of its lease: where slots come more often than that, wait for one TTL and what the backend keeps beyond it, or none is.
+    /// On memcached that is 6 s more. On ZooKeeper the session's timeout and one tick stand in the TTL's place. Add one operation timeout
+    /// everywhere.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

@@ -55,7 +55,8 @@ impl Term {
         self.0.number
     }
 
-    /// Whether it leads at this instant, and for a margin from now on at least.
+    /// Whether it leads at this instant, and for a margin from now on at least. Once it does not, it never does again. Its lock goes on being
+    /// renewed until its [`Leadership`](crate::Leadership) ends: step down or drop it, or nobody leads.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let over = &self.0.over;
