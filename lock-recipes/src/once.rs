@@ -17,6 +17,9 @@ use crate::slot::Slot;
 /// The pauses before a record is written again that may not have been written.
 const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1)];
 
+/// The pause before each further try, where there are more.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+
 /// The treatment of a slot that was begun by somebody who has gone without saying how it ended: a process that crashed, a task
 /// that was dropped, a holder that was paused for longer than its lease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,10 +61,10 @@ pub enum Failures {
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
 /// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
-/// [wait](Once::with_wait) and one more, and so does releasing it; a call that finds somebody at it asks who that is, in one more; each of
-/// the two writes is sent four times at most, for as long as the lock is held, with 1.25 s of pauses in between. A job that ends while its
-/// beginning is written again waits for that, one operation timeout at most. A skip that refreshes an old record takes and releases the lock
-/// for that.
+/// [wait](Once::with_wait) and one more, and so does releasing it; a call that finds somebody at it asks who that is, in one more; the
+/// write before the job is sent four times at most, with 1.25 s of pauses in between, for as long as the lock is held; the write behind the
+/// job is sent likewise, and then each second until one TTL has passed. A job that ends while its beginning is written again waits for that,
+/// one operation timeout at most. A skip that refreshes an old record takes and releases the lock for that.
 ///
 /// # Examples
 /// ```
@@ -259,7 +262,7 @@ impl Once {
     /// May be carried out although the future was dropped.
     pub async fn forget(&self) -> Result<bool, Error> {
         let Some(guard) = self.lock.try_lock_for(self.wait).await? else { return Ok(false) };
-        let forgotten = self.write(&guard, &[]).await;
+        let forgotten = self.write(&guard, &[], &SystemClock).await;
         release(guard).await;
         forgotten.map(|()| true)
     }
@@ -298,7 +301,7 @@ impl Once {
             return Ok(found.skipped());
         }
         let started = Progress::new(slot, Stage::Started, self.lock.owner());
-        if let Err(error) = self.write(&guard, &started.to_bytes()).await {
+        if let Err(error) = self.write(&guard, &started.to_bytes(), clock).await {
             return Err(OnceError::NotStarted(ended(guard, error).await));
         }
         self.run_started(guard, &started, job, counts, clock).await
@@ -329,7 +332,8 @@ impl Once {
             Err(_) => self.failures == Failures::Count,
         };
         let stage = if is_done { Stage::Done } else { Stage::Failed };
-        let noted = self.write(&guard, &Progress::new(started.slot, stage, self.lock.owner()).to_bytes()).await;
+        let end = Progress::new(started.slot, stage, self.lock.owner());
+        let noted = self.write_end(&guard, &end, clock).await;
         let left = self.leave_or_release(guard, clock.now().since(began)).await;
         match ended {
             Err(panic) => {
@@ -413,19 +417,38 @@ impl Once {
 
     /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times: only this
     /// holder writes.
-    async fn write(&self, guard: &RecordedGuard, data: &[u8]) -> Result<(), Error> {
+    async fn write(&self, guard: &RecordedGuard, data: &[u8], clock: &dyn Clock) -> Result<(), Error> {
         for pause in PAUSES {
             match guard.write(data).await {
                 Err(error) if may_pass(error.kind()) && guard.is_held() => {
                     log(
                         || tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again"),
                     );
-                    tokio::time::sleep(pause).await;
+                    clock.sleep_until(clock.now().plus(pause)).await;
                 }
                 written => return written,
             }
         }
         guard.write(data).await
+    }
+
+    /// Writes how a job ended, again for as long as the lock is held, and for one TTL at most: a lock may be renewed although no record is
+    /// taken down.
+    async fn write_end(&self, guard: &RecordedGuard, end: &Progress, clock: &dyn Clock) -> Result<(), Error> {
+        let data = end.to_bytes();
+        let until = clock.now().plus(self.lock.lease().ttl);
+        let mut written = self.write(guard, &data, clock).await;
+        while let Err(error) = &written
+            && may_pass(error.kind())
+            && clock.now() < until
+        {
+            clock.sleep_until(until.min(clock.now().plus(LONG_PAUSE))).await;
+            if !guard.is_held() {
+                break;
+            }
+            written = guard.write(&data).await;
+        }
+        written
     }
 
     /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, once in half
@@ -484,8 +507,12 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn once(store: &MemoryStore) -> Once {
+        once_for(store, TTL)
+    }
+
+    fn once_for(store: &MemoryStore, ttl: Duration) -> Once {
         let mut client = ClientOptions::default();
-        client.lease = LeaseOptions::new(TTL);
+        client.lease = LeaseOptions::new(ttl);
         let locks: MemoryLocks = store.connect_with(MemoryConfig::default().with_client(client)).unwrap();
         Once::new(locks.recorded("job").unwrap().with_retention(MINUTE))
     }
@@ -558,5 +585,44 @@ mod tests {
         }
         let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
         assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+    }
+
+    /// A server that starts anew refuses at once for as long.
+    #[tokio::test]
+    async fn an_end_is_written_again_for_as_long_as_the_lock_is_held() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (second, ttl) = (Duration::from_secs(1), Duration::from_secs(10));
+        let (one, other) = (once_for(&store, ttl), once_for(&store, ttl));
+        let job = async |_| {
+            store.set_reachable(false);
+            "receipt"
+        };
+        let mut run = pin!(one.run_if(1.into(), job, |_| true, &clock));
+        let early = during(&clock, second * 3, run.as_mut()).await;
+        assert!(early.is_none(), "its lock is held: {early:?}");
+        store.set_reachable(true);
+        let outcome = during(&clock, second * 2, run.as_mut()).await.expect("it should have ended").unwrap();
+        assert_eq!(outcome, Outcome::Ran("receipt"));
+        let least = other.with_attempts(Attempts::AtLeastOnce);
+        let again = least.run(1, |_| async { "twice" }).await.unwrap();
+        assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_never_written_comes_back_when_the_lock_is_lost() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let ttl = Duration::from_secs(10);
+        let one = once_for(&store, ttl);
+        let job = async |_| {
+            store.set_reachable(false);
+            "receipt"
+        };
+        let mut run = pin!(one.run_if(1.into(), job, |_| true, &clock));
+        let outcome = during(&clock, ttl * 2, run.as_mut()).await.expect("its lock is lost by then");
+        let error = outcome.unwrap_err();
+        assert!(matches!(&error, OnceError::NotRecorded { source, .. } if source.kind() == ErrorKind::Unavailable));
+        assert_eq!(error.into_value(), Some("receipt"));
     }
 }

@@ -1,8 +1,10 @@
-//! Backends that can do less than the one in memory: locks cannot be left, or end by a coarse clock.
+//! Backends that can do less than the one in memory: locks cannot be left, or end by a coarse clock, and
+//! records are not taken down.
 
 #![cfg(test)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::clock::Clock;
@@ -15,7 +17,7 @@ use lock_core::{
     Client, ClientOptions, Error, ErrorKind, FencingToken, Guarantees, LeaseOptions, LockName, MemoryLocks, Phase,
     Support,
 };
-use lock_recipes::{Election, Once, Outcome};
+use lock_recipes::{Election, Once, OnceError, Outcome};
 
 /// The memory backend without an ability.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ struct Lesser {
     locks: MemoryLocks,
     leave: Support,
     granularity: Duration,
+    /// The number of times that a record is written yet.
+    writes: AtomicU64,
 }
 
 impl Lesser {
@@ -85,6 +89,11 @@ impl RecordBackend for Lesser {
         data: Option<&[u8]>,
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
+        let is_refused = data.is_some()
+            && self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
+        if is_refused {
+            return Err(Error::new(ErrorKind::Unavailable, Phase::Hold, "the disk is full"));
+        }
         self.inner().write_record(attempt, token, data, retention).await
     }
 }
@@ -92,8 +101,13 @@ impl RecordBackend for Lesser {
 #[tokio::test]
 async fn a_job_whose_lock_cannot_be_left_is_refused_when_that_is_asked_for() {
     let locks = MemoryLocks::new();
-    let backend =
-        Lesser { name: "never leaves", granularity: locks.backend().granularity(), leave: Support::No, locks };
+    let backend = Lesser {
+        name: "never leaves",
+        granularity: locks.backend().granularity(),
+        leave: Support::No,
+        locks,
+        writes: AtomicU64::new(u64::MAX),
+    };
     let locks = Client::new(backend, ClientOptions::default()).unwrap();
     let once = Once::new(locks.recorded("job").unwrap());
     let refused = once.clone().with_at_least(Duration::from_secs(1)).unwrap_err();
@@ -109,6 +123,7 @@ fn coarse() -> Client<Lesser> {
         locks: MemoryLocks::new(),
         leave: Support::Yes,
         granularity: Duration::from_millis(600),
+        writes: AtomicU64::new(u64::MAX),
     };
     let mut options = ClientOptions::default();
     options.lease = LeaseOptions::new(Duration::from_secs(1));
@@ -132,4 +147,26 @@ async fn an_end_is_told_when_it_leads_no_more_and_not_before() {
     let leadership = election.campaign().await.unwrap();
     leadership.ended().await;
     assert!(!leadership.is_leading(), "it leads, and its end is told");
+}
+
+/// Its lock is renewed all the while.
+#[tokio::test]
+async fn a_value_whose_end_is_never_taken_down_comes_back_all_the_same() {
+    let locks = MemoryLocks::new();
+    let backend = Lesser {
+        name: "full",
+        granularity: locks.backend().granularity(),
+        leave: Support::Yes,
+        locks,
+        writes: AtomicU64::new(1),
+    };
+    let locks = Client::new(backend, ClientOptions::default()).unwrap();
+    let once = Once::new(locks.recorded("job").unwrap().with_ttl(Duration::from_secs(3)));
+    let run = once.run(1, |_| async { "receipt" });
+    let error = tokio::time::timeout(Duration::from_secs(30), run).await.expect("it goes on for ever").unwrap_err();
+    assert!(
+        matches!(&error, OnceError::NotRecorded { source, .. } if source.kind() == ErrorKind::Unavailable),
+        "{error:?}"
+    );
+    assert_eq!(error.into_value(), Some("receipt"));
 }
