@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, FencingToken, Phase, RecordedGuard, RecordedMutex};
 
@@ -113,15 +114,18 @@ impl Election {
         }
         // A lock that was handed over is kept for a short time at first.
         let ttl = self.lock.lease().ttl;
-        if guard.remaining() < ttl / 10 * 9
-            && let Err(error) = guard.extend(ttl).await
-        {
-            let _ = guard.release().await;
-            return Err(error);
+        let mut kept = ttl;
+        if guard.remaining() < ttl / 10 * 9 {
+            let sent_at = SystemClock.now();
+            if let Err(error) = guard.extend(ttl).await {
+                let _ = guard.release().await;
+                return Err(error);
+            }
+            // What the servers keep at a time may be less than the TTL: a session, say. It counts from the request, however late the
+            // answer has come.
+            kept = ttl.min(guard.remaining() + SystemClock.now().since(sent_at));
         }
-        // What the servers keep at a time may be less than the TTL: a session, say.
-        let kept = guard.remaining().as_secs_f64() / ttl.as_secs_f64();
-        let margin = margin.mul_f64(kept.clamp(0.0, 1.0));
+        let margin = margin.mul_f64(kept.as_secs_f64() / ttl.as_secs_f64());
         Ok(Leadership::new(guard, margin, self.cool_down, self.standing.clone()))
     }
 

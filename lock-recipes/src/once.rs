@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::log;
-use lock_core::{Error, ErrorKind, FencingToken, Guarantee, RecordedGuard, RecordedMutex, WorkError};
+use lock_core::{Error, ErrorKind, FencingToken, Guarantee, Phase, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
 use crate::progress::{Progress, Stage};
@@ -15,6 +16,9 @@ use crate::slot::Slot;
 
 /// The pauses before a record is written again that may not have been written.
 const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1)];
+
+/// The pause before each further try, where there are more.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// The treatment of a slot that was begun by somebody who has gone without saying how it ended: a process that crashed, a task
 /// that was dropped, a holder that was paused for longer than its lease.
@@ -49,16 +53,18 @@ pub enum Failures {
 /// # What it promises
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
 /// records: see what its guarantees say of [`RecordAcrossRestart`](lock_core::Guarantee::RecordAcrossRestart), on Redis that it depends on
-/// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), and one that is
-/// asked for meanwhile for longer: a job whose slots are further apart than half of that has to be asked for in between. Slots are compared with each
-/// other, never with a clock, so the clocks of the processes may differ; only how old a record is, is told by clocks, so the retention has to be far longer
+/// how the server writes its data down. A record is kept for its [retention](RecordedMutex::with_retention), one whose
+/// job is still run, or that is asked for meanwhile, for longer: a job whose slots are further apart than half of that has to be asked for
+/// in between. Slots are compared with each other, never with a clock, so the clocks of the processes may differ; only how old a record is, is told by clocks, so the retention has to be far longer
 /// than they differ. A holder that is paused past its lease can record nothing
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
 /// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
-/// [wait](Once::with_wait) and one more, and so does releasing it; each of the two writes is sent four times at most, for as long as the lock is
-/// held, with 1.25 s of pauses in between. A skip that refreshes an old record takes and releases the lock for that.
+/// [wait](Once::with_wait) and one more, and so does releasing it; a call that finds somebody at it asks who that is, in one more; the
+/// write before the job is sent four times at most, with 1.25 s of pauses in between, for as long as the lock is held; the write behind the
+/// job is sent likewise, and then each second until one TTL has passed. A job that ends while its beginning is written again waits for that,
+/// one operation timeout at most. A skip that refreshes an old record takes and releases the lock for that.
 ///
 /// # Examples
 /// ```
@@ -114,7 +120,9 @@ impl Once {
     }
 
     /// Sets how long to wait for somebody who is at it: not at all by default. A slot whose holder has crashed is run by whoever asks
-    /// after the end of its lease: where slots come more often than that, wait for one TTL at least, or none is.
+    /// after the end of its lease: where slots come more often than that, wait for one TTL and what the backend keeps beyond it, or none is.
+    /// On memcached that is 6 s more. On ZooKeeper the session's timeout and one tick stand in the TTL's place. Add one operation timeout
+    /// everywhere.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -145,10 +153,18 @@ impl Once {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where locks cannot be left; [`ErrorKind::InvalidArgument`] for no time, and for more than 24 h or than
-    /// the longest lease of the configuration.
+    /// [`ErrorKind::Unsupported`] where locks cannot be left; [`ErrorKind::InvalidArgument`] for no time, and for more than 24 h, than
+    /// the longest lease of the configuration or than half of the record's [retention](RecordedMutex::with_retention): nobody can have a
+    /// record kept for longer while its lock is left.
     pub fn with_at_least(mut self, time: Duration) -> Result<Self, Error> {
         self.lock.mutex().check_leave(time)?;
+        let retention = self.lock.retention();
+        if time > retention / 2 {
+            let what = format!(
+                "a lock is to be kept for {time:?} at least, more than half of its record's retention of {retention:?}"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, Phase::Configure, what).with_name(self.lock.name()));
+        }
         self.at_least = time;
         Ok(self)
     }
@@ -193,7 +209,7 @@ impl Once {
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        self.run_if(slot.into(), job, |_| true).await
+        self.run_if(slot.into(), job, |_| true, &SystemClock).await
     }
 
     /// Runs a job that may fail, as [`run`](Once::run); whether a failure counts as done is [by choice](Failures).
@@ -216,7 +232,7 @@ impl Once {
         F: Future<Output = Result<T, E>>,
     {
         let failures_count = self.failures == Failures::Count;
-        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count).await
+        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count, &SystemClock).await
     }
 
     /// Forgets the slots that were begun: whichever is asked for next is run, unless it is asked for while another one is run. For an
@@ -246,7 +262,7 @@ impl Once {
     /// May be carried out although the future was dropped.
     pub async fn forget(&self) -> Result<bool, Error> {
         let Some(guard) = self.lock.try_lock_for(self.wait).await? else { return Ok(false) };
-        let forgotten = self.write(&guard, &[]).await;
+        let forgotten = self.write(&guard, &[], &SystemClock).await;
         release(guard).await;
         forgotten.map(|()| true)
     }
@@ -256,6 +272,7 @@ impl Once {
         slot: Slot,
         job: J,
         counts: impl FnOnce(&T) -> bool,
+        clock: &dyn Clock,
     ) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
@@ -283,27 +300,29 @@ impl Once {
             release(guard).await;
             return Ok(found.skipped());
         }
-        if let Err(error) = self.note(&guard, slot, Stage::Started).await {
+        let started = Progress::new(slot, Stage::Started, self.lock.owner());
+        if let Err(error) = self.write(&guard, &started.to_bytes(), clock).await {
             return Err(OnceError::NotStarted(ended(guard, error).await));
         }
-        self.run_started(guard, slot, job, counts).await
+        self.run_started(guard, &started, job, counts, clock).await
     }
 
     async fn run_started<T, J, F>(
         &self,
         guard: RecordedGuard,
-        slot: Slot,
+        started: &Progress,
         job: J,
         counts: impl FnOnce(&T) -> bool,
+        clock: &dyn Clock,
     ) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        let (token, began) = (guard.fencing_token(), SystemClock.now());
+        let (token, began) = (guard.fencing_token(), clock.now());
         // The closure itself may panic, too.
         let job = AssertUnwindSafe(async { job(token).await }).catch_unwind();
-        let ended = match guard.while_held(job).await {
+        let ended = match self.while_recorded(&guard, started, clock, job).await {
             // What has ended together with the loss has ended: that it is recorded will be refused.
             Ok(ended) | Err(WorkError { value: Some(ended), .. }) => ended,
             Err(WorkError { error, .. }) => return Err(OnceError::Dropped(error)),
@@ -312,8 +331,10 @@ impl Once {
             Ok(value) => counts(value),
             Err(_) => self.failures == Failures::Count,
         };
-        let noted = self.note(&guard, slot, if is_done { Stage::Done } else { Stage::Failed }).await;
-        let left = self.leave_or_release(guard, began).await;
+        let stage = if is_done { Stage::Done } else { Stage::Failed };
+        let end = Progress::new(started.slot, stage, self.lock.owner());
+        let noted = self.write_end(&guard, &end, clock).await;
+        let left = self.leave_or_release(guard, clock.now().since(began)).await;
         match ended {
             Err(panic) => {
                 if let Err(error) = noted {
@@ -330,9 +351,47 @@ impl Once {
         }
     }
 
-    /// Leaves the lock of a job that has begun at this instant, or releases it if the job took long enough.
-    async fn leave_or_release(&self, guard: RecordedGuard, began: BootInstant) -> Result<(), Error> {
-        let rest = self.at_least.saturating_sub(SystemClock.now().since(began));
+    /// Runs a job while the lock is held, and writes again that it was begun, best effort, in each quarter of the retention: nobody else
+    /// can have the record kept for longer. None of these writes is under way afterwards if the job has ended.
+    async fn while_recorded<T>(
+        &self,
+        guard: &RecordedGuard,
+        started: &Progress,
+        clock: &dyn Clock,
+        job: impl Future<Output = T>,
+    ) -> Result<T, WorkError<T>> {
+        let again = || Box::pin(async { guard.write(&started.refreshed().to_bytes()).await });
+        let mut under_way = None;
+        let work = async {
+            let mut job = pin!(job);
+            loop {
+                let due = clock.now().plus(self.lock.retention() / 4);
+                tokio::select! {
+                    biased;
+                    ended = &mut job => return ended,
+                    () = clock.sleep_until(due) => {}
+                }
+                tokio::select! {
+                    biased;
+                    ended = &mut job => return ended,
+                    written = under_way.insert(again()) => self.tell_failure(written),
+                }
+                under_way = None;
+            }
+        };
+        let ended = guard.while_held(work).await;
+        if let Some(write) = under_way
+            && !matches!(ended, Err(WorkError { value: None, .. }))
+        {
+            // Dropped, it could be carried out after the end is written.
+            self.tell_failure(write.await);
+        }
+        ended
+    }
+
+    /// Leaves the lock of a job that has begun so long ago, or releases it if the job took long enough.
+    async fn leave_or_release(&self, guard: RecordedGuard, took: Duration) -> Result<(), Error> {
+        let rest = self.at_least.saturating_sub(took);
         if rest.is_zero() {
             release(guard).await;
             return Ok(());
@@ -356,21 +415,16 @@ impl Once {
                 }
     }
 
-    /// Writes how far it came.
-    async fn note(&self, guard: &RecordedGuard, slot: Slot, stage: Stage) -> Result<(), Error> {
-        self.write(guard, &Progress::new(slot, stage, self.lock.owner()).to_bytes()).await
-    }
-
     /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times: only this
     /// holder writes.
-    async fn write(&self, guard: &RecordedGuard, data: &[u8]) -> Result<(), Error> {
+    async fn write(&self, guard: &RecordedGuard, data: &[u8], clock: &dyn Clock) -> Result<(), Error> {
         for pause in PAUSES {
             match guard.write(data).await {
                 Err(error) if may_pass(error.kind()) && guard.is_held() => {
                     log(
                         || tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again"),
                     );
-                    tokio::time::sleep(pause).await;
+                    clock.sleep_until(clock.now().plus(pause)).await;
                 }
                 written => return written,
             }
@@ -378,16 +432,40 @@ impl Once {
         guard.write(data).await
     }
 
+    /// Writes how a job ended, again for as long as the lock is held, and for one TTL at most: a lock may be renewed although no record is
+    /// taken down.
+    async fn write_end(&self, guard: &RecordedGuard, end: &Progress, clock: &dyn Clock) -> Result<(), Error> {
+        let data = end.to_bytes();
+        let until = clock.now().plus(self.lock.lease().ttl);
+        let mut written = self.write(guard, &data, clock).await;
+        while let Err(error) = &written
+            && may_pass(error.kind())
+            && clock.now() < until
+        {
+            clock.sleep_until(until.min(clock.now().plus(LONG_PAUSE))).await;
+            if !guard.is_held() {
+                break;
+            }
+            written = guard.write(&data).await;
+        }
+        written
+    }
+
     /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, once in half
     /// of its retention. Whoever wants another slot meanwhile finds it busy.
     async fn refresh(&self, seen: &Progress) {
         let Ok(Some(guard)) = self.lock.try_lock().await else { return };
-        if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen))
-            && let Err(error) = guard.write(&seen.refreshed().to_bytes()).await
-        {
-            log(|| tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed"));
+        if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen)) {
+            self.tell_failure(guard.write(&seen.refreshed().to_bytes()).await);
         }
         release(guard).await;
+    }
+
+    /// Tells the log of a record that is not kept for longer.
+    fn tell_failure(&self, refreshed: Result<(), Error>) {
+        if let Err(error) = refreshed {
+            log(|| tracing::debug!(name = %self.lock.name(), %error, "the record could not be refreshed"));
+        }
     }
 
     /// The one who is at it, if the backend can tell.
@@ -412,4 +490,139 @@ async fn release(guard: RecordedGuard) {
 async fn ended(guard: RecordedGuard, error: Error) -> Error {
     release(guard).await;
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use lock_core::clock::VirtualClock;
+    use lock_core::memory::{MemoryConfig, MemoryStore};
+    use lock_core::{ClientOptions, LeaseOptions, MemoryLocks};
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn once(store: &MemoryStore) -> Once {
+        once_for(store, TTL)
+    }
+
+    fn once_for(store: &MemoryStore, ttl: Duration) -> Once {
+        let mut client = ClientOptions::default();
+        client.lease = LeaseOptions::new(ttl);
+        let locks: MemoryLocks = store.connect_with(MemoryConfig::default().with_client(client)).unwrap();
+        Once::new(locks.recorded("job").unwrap().with_retention(MINUTE))
+    }
+
+    /// Lets a future do what it can at each second of this time; its output, if it has ended.
+    async fn during<F: Future>(clock: &VirtualClock, time: Duration, mut future: Pin<&mut F>) -> Option<F::Output> {
+        for second in 0..=time.as_secs() {
+            if second > 0 {
+                clock.advance(Duration::from_secs(1));
+            }
+            for _ in 0..10 {
+                if let Poll::Ready(output) = futures_util::poll!(future.as_mut()) {
+                    return Some(output);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        None
+    }
+
+    /// Nobody else can refresh the record while the job has the lock.
+    #[tokio::test]
+    async fn a_slot_whose_job_ran_for_longer_than_its_record_is_kept_has_been_begun() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (one, other) = (once(&store), once(&store));
+        {
+            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true, &clock));
+            assert!(during(&clock, MINUTE + Duration::from_secs(1), run.as_mut()).await.is_none());
+        }
+        let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
+        assert!(matches!(again, Outcome::Skipped { slot, .. } if slot == Slot::from(1)), "{again:?}");
+    }
+
+    /// Its beginning is being written again at that moment, and comes late.
+    #[tokio::test]
+    async fn the_end_of_a_job_is_the_last_that_is_written() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (one, second) = (once(&store), Duration::from_secs(1));
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let mut run = pin!(one.run_if(1.into(), |_| ended, |_| true, &clock));
+        assert!(during(&clock, MINUTE / 4 - second, run.as_mut()).await.is_none());
+        let begun = one.lock.read().await.unwrap().unwrap().data;
+        assert!(!String::from_utf8(begun).unwrap().contains("refreshed"), "a short job's is written once");
+        store.set_delay(second * 2, second * 2, 0);
+        assert!(during(&clock, second, run.as_mut()).await.is_none());
+        store.set_delay(Duration::ZERO, Duration::ZERO, 0);
+        end.send("receipt").unwrap();
+        assert!(during(&clock, second, run.as_mut()).await.is_none(), "what is under way may come after the end");
+        let outcome = during(&clock, second, run.as_mut()).await.expect("it should have ended").unwrap();
+        assert_eq!(outcome, Outcome::Ran(Ok("receipt")));
+        let progress = Progress::of(one.lock.read().await.unwrap().as_ref()).unwrap().unwrap();
+        assert_eq!(progress.stage, Stage::Done);
+    }
+
+    /// The server refuses for a while.
+    #[tokio::test]
+    async fn a_beginning_that_could_not_be_written_again_is_so_at_the_next_time() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (one, other) = (once(&store), once(&store));
+        {
+            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true, &clock));
+            assert!(during(&clock, Duration::ZERO, run.as_mut()).await.is_none());
+            store.set_reachable(false);
+            assert!(during(&clock, MINUTE / 3, run.as_mut()).await.is_none());
+            store.set_reachable(true);
+            assert!(during(&clock, MINUTE, run.as_mut()).await.is_none());
+        }
+        let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
+        assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+    }
+
+    /// A server that starts anew refuses at once for as long.
+    #[tokio::test]
+    async fn an_end_is_written_again_for_as_long_as_the_lock_is_held() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (second, ttl) = (Duration::from_secs(1), Duration::from_secs(10));
+        let (one, other) = (once_for(&store, ttl), once_for(&store, ttl));
+        let job = async |_| {
+            store.set_reachable(false);
+            "receipt"
+        };
+        let mut run = pin!(one.run_if(1.into(), job, |_| true, &clock));
+        let early = during(&clock, second * 3, run.as_mut()).await;
+        assert!(early.is_none(), "its lock is held: {early:?}");
+        store.set_reachable(true);
+        let outcome = during(&clock, second * 2, run.as_mut()).await.expect("it should have ended").unwrap();
+        assert_eq!(outcome, Outcome::Ran("receipt"));
+        let least = other.with_attempts(Attempts::AtLeastOnce);
+        let again = least.run(1, |_| async { "twice" }).await.unwrap();
+        assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_never_written_comes_back_when_the_lock_is_lost() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let ttl = Duration::from_secs(10);
+        let one = once_for(&store, ttl);
+        let job = async |_| {
+            store.set_reachable(false);
+            "receipt"
+        };
+        let mut run = pin!(one.run_if(1.into(), job, |_| true, &clock));
+        let outcome = during(&clock, ttl * 2, run.as_mut()).await.expect("its lock is lost by then");
+        let error = outcome.unwrap_err();
+        assert!(matches!(&error, OnceError::NotRecorded { source, .. } if source.kind() == ErrorKind::Unavailable));
+        assert_eq!(error.into_value(), Some("receipt"));
+    }
 }

@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use lock_core::clock::{Clock, SystemClock};
 use lock_core::{FencingToken, RecordedGuard};
 use tokio::sync::watch;
+
+/// The time between two looks at a lease that cannot warn of its end.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// One term of a leader. A clone is the same term; whoever has one can ask for its state, and only its
 /// [`Leadership`](crate::Leadership) ends it.
@@ -51,7 +55,8 @@ impl Term {
         self.0.number
     }
 
-    /// Whether it leads at this instant, and for a margin from now on at least.
+    /// Whether it leads at this instant, and for a margin from now on at least. Once it does not, it never does again. Its lock goes on being
+    /// renewed until its [`Leadership`](crate::Leadership) ends: step down or drop it, or nobody leads.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let over = &self.0.over;
@@ -68,13 +73,19 @@ impl Term {
     /// Dropping it has no effect.
     pub async fn ended(&self) {
         let mut changes = self.0.changes.subscribe();
-        loop {
-            // The margin is far below what renewals leave, so the warning is possible.
-            let warning = self.guard().as_ref().and_then(|guard| guard.expires_within(self.0.margin).ok());
-            let Some(warning) = warning.filter(|_| self.is_leading()) else { return };
+        while self.is_leading() {
+            let warning = self.guard().as_ref().map(|guard| guard.expires_within(self.0.margin));
+            let warned = async {
+                match warning {
+                    Some(Ok(warning)) => warning.await,
+                    // The margin is more than what is left when a renewal is due: there is no warning of that.
+                    Some(Err(_)) => SystemClock.sleep_until(SystemClock.now().plus(LOOK_AGAIN)).await,
+                    None => {}
+                }
+            };
             tokio::select! {
                 biased;
-                () = warning => {}
+                () = warned => {}
                 _ = changes.changed() => {}
             }
         }
@@ -98,9 +109,12 @@ impl Term {
         self.guard().clone()
     }
 
-    /// The time until the margin begins; `None` if the lock was released.
+    /// The time until the margin begins; `None` if the lock was released or lost.
     fn left(&self) -> Option<Duration> {
-        self.guard().as_ref().map(|guard| guard.remaining().saturating_sub(self.0.margin))
+        let guard = self.guard();
+        // Asked whether it is held, a lease whose runtime has ended is renewed on the present one.
+        let held = guard.as_ref().filter(|guard| guard.is_held());
+        held.map(|guard| guard.remaining().saturating_sub(self.0.margin))
     }
 
     fn guard(&self) -> MutexGuard<'_, Option<Arc<RecordedGuard>>> {
@@ -112,5 +126,26 @@ impl PastTerm {
     /// The term, if it leads now.
     pub(crate) fn leading(&self) -> Option<Term> {
         self.0.upgrade().map(Term).filter(Term::is_leading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::memory::MemoryStore;
+
+    use crate::Election;
+
+    use super::*;
+
+    /// A campaign takes several requests; what is left of the lease by then is no measure of a whole one.
+    #[tokio::test]
+    async fn a_slow_way_to_the_server_makes_no_margin_shorter() {
+        let (ttl, margin, way) = (Duration::from_secs(3), Duration::from_secs(1), Duration::from_millis(800));
+        let store = MemoryStore::new();
+        store.set_delay(way, way, 0);
+        let lock = store.connect().recorded("leader").unwrap().with_ttl(ttl);
+        let leadership = Election::new(lock).with_margin(margin).campaign().await.unwrap();
+        let kept = leadership.term().0.margin;
+        assert!(kept > margin.mul_f64(0.95) && kept <= margin, "a margin of {kept:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::clock::TokioClock;
+use lock_core::clock::{TokioClock, VirtualClock};
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{ClientOptions, ErrorKind, LeaseOptions, MemoryLocks};
 use lock_recipes::Election;
@@ -334,4 +334,26 @@ async fn a_client_that_is_closed_while_it_leads_goes_on_until_it_steps_down() {
     soon("the next one leads", LONG, next).await.unwrap().step_down().await.unwrap();
     assert_eq!(a.campaign().await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(a.run(|_| async {}).await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Its lease is renewed on the runtime of whoever asks.
+#[test]
+fn a_term_that_is_asked_for_its_state_goes_on_when_the_runtime_of_its_client_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let clock = VirtualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let first = runtime();
+    let leadership = first.block_on(async { election(&client(&store, LONG), "a:1").campaign().await.unwrap() });
+    drop(first);
+    let second = runtime();
+    second.block_on(async {
+        for tenth in 0..30 {
+            assert!(leadership.is_leading(), "after {tenth} tenths of its TTL");
+            clock.advance(LONG / 10);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        leadership.step_down().await.unwrap();
+    });
 }

@@ -450,3 +450,18 @@ fn a_time_out_of_range_is_refused_when_it_is_set() {
         assert!(refused.name().is_some(), "{refused}");
     }
 }
+
+/// Nobody can refresh the record while the lock is left.
+#[test]
+fn a_time_above_half_of_the_retention_is_refused_and_both_are_named() {
+    let locks = MemoryLocks::new();
+    let minute = Duration::from_secs(60);
+    let once = Once::new(locks.recorded("job").unwrap().with_retention(minute));
+    for time in [LONG, minute / 2 + Duration::from_millis(1)] {
+        let refused = once.clone().with_at_least(time).unwrap_err();
+        assert_eq!((refused.kind(), refused.name()), (ErrorKind::InvalidArgument, Some("job")), "{refused}");
+        let what = refused.to_string();
+        assert!(what.contains(&format!("{time:?}")) && what.contains("60s"), "{what}");
+    }
+    assert!(once.with_at_least(minute / 2).is_ok());
+}
