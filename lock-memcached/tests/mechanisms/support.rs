@@ -41,6 +41,13 @@ pub(crate) async fn connections(server: &MemcachedServer) -> u64 {
     server.client().stats("").await.unwrap()["total_connections"].parse().unwrap()
 }
 
+/// The number of connections to the server that have ended. This question's own has not.
+pub(crate) async fn closed_connections(server: &MemcachedServer) -> u64 {
+    let stats = server.client().stats("").await.unwrap();
+    let number = |name: &str| stats[name].parse::<u64>().unwrap();
+    number("total_connections") - number("curr_connections")
+}
+
 /// A client that quarantines, once the first quarantine is over.
 pub(crate) async fn open(server: &MemcachedServer) -> MemcachedLocks {
     opened(config(server)).await
