@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, FencingToken, Phase, RecordedGuard, RecordedMutex};
 
@@ -116,14 +115,14 @@ impl Election {
         let ttl = self.lock.lease().ttl;
         let mut kept = ttl;
         if guard.remaining() < ttl / 10 * 9 {
-            let sent_at = SystemClock.now();
+            let (clock, sent_at) = (self.lock.clock(), self.lock.clock().now());
             if let Err(error) = guard.extend(ttl).await {
                 let _ = guard.release().await;
                 return Err(error);
             }
             // What the servers keep at a time may be less than the TTL: a session, say. It counts from the request, however late the
             // answer has come.
-            kept = ttl.min(guard.remaining() + SystemClock.now().since(sent_at));
+            kept = ttl.min(guard.remaining() + clock.now().since(sent_at));
         }
         let margin = margin.mul_f64(kept.as_secs_f64() / ttl.as_secs_f64());
         Ok(Leadership::new(guard, margin, self.cool_down, self.standing.clone()))

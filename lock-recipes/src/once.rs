@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, ErrorKind, FencingToken, Guarantee, Phase, RecordedGuard, RecordedMutex, WorkError};
 
@@ -209,7 +208,7 @@ impl Once {
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        self.run_if(slot.into(), job, |_| true, &SystemClock).await
+        self.run_if(slot.into(), job, |_| true).await
     }
 
     /// Runs a job that may fail, as [`run`](Once::run); whether a failure counts as done is [by choice](Failures).
@@ -232,7 +231,7 @@ impl Once {
         F: Future<Output = Result<T, E>>,
     {
         let failures_count = self.failures == Failures::Count;
-        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count, &SystemClock).await
+        self.run_if(slot.into(), job, |value| value.is_ok() || failures_count).await
     }
 
     /// Forgets the slots that were begun: whichever is asked for next is run, unless it is asked for while another one is run. For an
@@ -262,7 +261,7 @@ impl Once {
     /// May be carried out although the future was dropped.
     pub async fn forget(&self) -> Result<bool, Error> {
         let Some(guard) = self.lock.try_lock_for(self.wait).await? else { return Ok(false) };
-        let forgotten = self.write(&guard, &[], &SystemClock).await;
+        let forgotten = self.write(&guard, &[]).await;
         release(guard).await;
         forgotten.map(|()| true)
     }
@@ -272,7 +271,6 @@ impl Once {
         slot: Slot,
         job: J,
         counts: impl FnOnce(&T) -> bool,
-        clock: &dyn Clock,
     ) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
@@ -301,10 +299,10 @@ impl Once {
             return Ok(found.skipped());
         }
         let started = Progress::new(slot, Stage::Started, self.lock.owner());
-        if let Err(error) = self.write(&guard, &started.to_bytes(), clock).await {
+        if let Err(error) = self.write(&guard, &started.to_bytes()).await {
             return Err(OnceError::NotStarted(ended(guard, error).await));
         }
-        self.run_started(guard, &started, job, counts, clock).await
+        self.run_started(guard, &started, job, counts).await
     }
 
     async fn run_started<T, J, F>(
@@ -313,16 +311,15 @@ impl Once {
         started: &Progress,
         job: J,
         counts: impl FnOnce(&T) -> bool,
-        clock: &dyn Clock,
     ) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
-        let (token, began) = (guard.fencing_token(), clock.now());
+        let (token, began) = (guard.fencing_token(), self.lock.clock().now());
         // The closure itself may panic, too.
         let job = AssertUnwindSafe(async { job(token).await }).catch_unwind();
-        let ended = match self.while_recorded(&guard, started, clock, job).await {
+        let ended = match self.while_recorded(&guard, started, job).await {
             // What has ended together with the loss has ended: that it is recorded will be refused.
             Ok(ended) | Err(WorkError { value: Some(ended), .. }) => ended,
             Err(WorkError { error, .. }) => return Err(OnceError::Dropped(error)),
@@ -333,8 +330,8 @@ impl Once {
         };
         let stage = if is_done { Stage::Done } else { Stage::Failed };
         let end = Progress::new(started.slot, stage, self.lock.owner());
-        let noted = self.write_end(&guard, &end, clock).await;
-        let left = self.leave_or_release(guard, clock.now().since(began)).await;
+        let noted = self.write_end(&guard, &end).await;
+        let left = self.leave_or_release(guard, self.lock.clock().now().since(began)).await;
         match ended {
             Err(panic) => {
                 if let Err(error) = noted {
@@ -352,14 +349,14 @@ impl Once {
     }
 
     /// Runs a job while the lock is held, and writes again that it was begun, best effort, in each quarter of the retention: nobody else
-    /// can have the record kept for longer. None of these writes is under way afterwards if the job has ended.
+    /// can have the record kept for longer. None of these calls is under way afterwards if the job has ended.
     async fn while_recorded<T>(
         &self,
         guard: &RecordedGuard,
         started: &Progress,
-        clock: &dyn Clock,
         job: impl Future<Output = T>,
     ) -> Result<T, WorkError<T>> {
+        let clock = self.lock.clock();
         let again = || Box::pin(async { guard.write(&started.refreshed().to_bytes()).await });
         let mut under_way = None;
         let work = async {
@@ -417,7 +414,8 @@ impl Once {
 
     /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times: only this
     /// holder writes.
-    async fn write(&self, guard: &RecordedGuard, data: &[u8], clock: &dyn Clock) -> Result<(), Error> {
+    async fn write(&self, guard: &RecordedGuard, data: &[u8]) -> Result<(), Error> {
+        let clock = self.lock.clock();
         for pause in PAUSES {
             match guard.write(data).await {
                 Err(error) if may_pass(error.kind()) && guard.is_held() => {
@@ -434,10 +432,10 @@ impl Once {
 
     /// Writes how a job ended, again for as long as the lock is held, and for one TTL at most: a lock may be renewed although no record is
     /// taken down.
-    async fn write_end(&self, guard: &RecordedGuard, end: &Progress, clock: &dyn Clock) -> Result<(), Error> {
-        let data = end.to_bytes();
+    async fn write_end(&self, guard: &RecordedGuard, end: &Progress) -> Result<(), Error> {
+        let (data, clock) = (end.to_bytes(), self.lock.clock());
         let until = clock.now().plus(self.lock.lease().ttl);
-        let mut written = self.write(guard, &data, clock).await;
+        let mut written = self.write(guard, &data).await;
         while let Err(error) = &written
             && may_pass(error.kind())
             && clock.now() < until
@@ -540,7 +538,7 @@ mod tests {
         let store = MemoryStore::with_clock(clock.clone());
         let (one, other) = (once(&store), once(&store));
         {
-            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true, &clock));
+            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true));
             assert!(during(&clock, MINUTE + Duration::from_secs(1), run.as_mut()).await.is_none());
         }
         let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
@@ -554,7 +552,7 @@ mod tests {
         let store = MemoryStore::with_clock(clock.clone());
         let (one, second) = (once(&store), Duration::from_secs(1));
         let (end, ended) = tokio::sync::oneshot::channel();
-        let mut run = pin!(one.run_if(1.into(), |_| ended, |_| true, &clock));
+        let mut run = pin!(one.run_if(1.into(), |_| ended, |_| true));
         assert!(during(&clock, MINUTE / 4 - second, run.as_mut()).await.is_none());
         let begun = one.lock.read().await.unwrap().unwrap().data;
         assert!(!String::from_utf8(begun).unwrap().contains("refreshed"), "a short job's is written once");
@@ -576,7 +574,7 @@ mod tests {
         let store = MemoryStore::with_clock(clock.clone());
         let (one, other) = (once(&store), once(&store));
         {
-            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true, &clock));
+            let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true));
             assert!(during(&clock, Duration::ZERO, run.as_mut()).await.is_none());
             store.set_reachable(false);
             assert!(during(&clock, MINUTE / 3, run.as_mut()).await.is_none());
@@ -598,7 +596,7 @@ mod tests {
             store.set_reachable(false);
             "receipt"
         };
-        let mut run = pin!(one.run_if(1.into(), job, |_| true, &clock));
+        let mut run = pin!(one.run_if(1.into(), job, |_| true));
         let early = during(&clock, second * 3, run.as_mut()).await;
         assert!(early.is_none(), "its lock is held: {early:?}");
         store.set_reachable(true);
@@ -619,7 +617,7 @@ mod tests {
             store.set_reachable(false);
             "receipt"
         };
-        let mut run = pin!(one.run_if(1.into(), job, |_| true, &clock));
+        let mut run = pin!(one.run_if(1.into(), job, |_| true));
         let outcome = during(&clock, ttl * 2, run.as_mut()).await.expect("its lock is lost by then");
         let error = outcome.unwrap_err();
         assert!(matches!(&error, OnceError::NotRecorded { source, .. } if source.kind() == ErrorKind::Unavailable));

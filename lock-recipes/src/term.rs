@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::clock::{Clock, SystemClock};
 use lock_core::{FencingToken, RecordedGuard};
 use tokio::sync::watch;
 
-/// The time between two looks at a lease that cannot warn of its end.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// The shortest and the longest time between two looks at a lease that cannot warn of its end: a loss is told after the longest at the
+/// latest.
+const LOOK_AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
 /// One term of a leader. A clone is the same term; whoever has one can ask for its state, and only its
 /// [`Leadership`](crate::Leadership) ends it.
@@ -79,7 +79,10 @@ impl Term {
                 match warning {
                     Some(Ok(warning)) => warning.await,
                     // The margin is more than what is left when a renewal is due: there is no warning of that.
-                    Some(Err(_)) => SystemClock.sleep_until(SystemClock.now().plus(LOOK_AGAIN)).await,
+                    Some(Err(_)) => {
+                        let [shortest, longest] = LOOK_AGAIN;
+                        tokio::time::sleep(self.left().unwrap_or_default().clamp(shortest, longest)).await;
+                    }
                     None => {}
                 }
             };
@@ -140,7 +143,7 @@ mod tests {
     /// A campaign takes several requests; what is left of the lease by then is no measure of a whole one.
     #[tokio::test]
     async fn a_slow_way_to_the_server_makes_no_margin_shorter() {
-        let (ttl, margin, way) = (Duration::from_secs(3), Duration::from_secs(1), Duration::from_millis(800));
+        let (ttl, margin, way) = (Duration::from_secs(9), Duration::from_secs(3), Duration::from_millis(800));
         let store = MemoryStore::new();
         store.set_delay(way, way, 0);
         let lock = store.connect().recorded("leader").unwrap().with_ttl(ttl);

@@ -116,17 +116,20 @@ async fn a_job_whose_lock_cannot_be_left_is_refused_when_that_is_asked_for() {
     assert_eq!(once.run(1, |_| async { 1 }).await.unwrap(), Outcome::Ran(1));
 }
 
-/// A client whose leases last a second, and are counted on for 0.4 s of that.
+/// The TTL of a coarse client.
+const COARSE: Duration = Duration::from_secs(5);
+
+/// A client whose leases last five seconds, and are counted on for two of them.
 fn coarse() -> Client<Lesser> {
     let backend = Lesser {
         name: "coarse",
         locks: MemoryLocks::new(),
         leave: Support::Yes,
-        granularity: Duration::from_millis(600),
+        granularity: Duration::from_secs(3),
         writes: AtomicU64::new(u64::MAX),
     };
     let mut options = ClientOptions::default();
-    options.lease = LeaseOptions::new(Duration::from_secs(1));
+    options.lease = LeaseOptions::new(COARSE);
     Client::new(backend, options).unwrap()
 }
 
@@ -134,16 +137,16 @@ fn coarse() -> Client<Lesser> {
 #[tokio::test]
 async fn a_leader_whose_margin_is_above_what_renewals_leave_leads_until_then() {
     let locks = coarse();
-    let election = Election::new(locks.recorded("leader").unwrap()).with_margin(Duration::from_secs(1) / 3);
+    let election = Election::new(locks.recorded("leader").unwrap()).with_margin(COARSE / 3);
     let run = election.run(|_| async {});
-    let ran = tokio::time::timeout(Duration::from_secs(5), run).await;
+    let ran = tokio::time::timeout(Duration::from_secs(15), run).await;
     ran.expect("its term was over at once, again and again").unwrap();
 }
 
 #[tokio::test]
 async fn an_end_is_told_when_it_leads_no_more_and_not_before() {
     let locks = coarse();
-    let election = Election::new(locks.recorded("leader").unwrap()).with_margin(Duration::from_secs(1) / 3);
+    let election = Election::new(locks.recorded("leader").unwrap()).with_margin(COARSE / 3);
     let leadership = election.campaign().await.unwrap();
     leadership.ended().await;
     assert!(!leadership.is_leading(), "it leads, and its end is told");

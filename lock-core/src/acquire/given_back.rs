@@ -5,7 +5,8 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use super::{AcquireRequest, Core};
 use crate::clock::BootInstant;
 
-/// What a client was to give back of a try's locks when the try began. The servers may refuse the try because of it.
+/// The first tries to give back what a client was to give back of a try's locks when the try began. The servers may refuse the try because
+/// of it.
 pub(super) struct GivenBack {
     began: BootInstant,
     tried: BoxFuture<'static, ()>,

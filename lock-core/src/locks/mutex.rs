@@ -342,7 +342,7 @@ impl MutexGuard {
     ///
     /// # Errors
     /// The guard comes back in the error: [`Unsupported`](crate::ErrorKind::Unsupported) where grants cannot be passed on
-    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption)), [`Lost`](crate::ErrorKind::Lost) if the lock is lost, and those of
+    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption), and at a key that is shared with Redisson), [`Lost`](crate::ErrorKind::Lost) if the lock is lost, and those of
     /// [`extend`](Lease::extend).
     ///
     /// # Cancel safety

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{CANCEL_GRACE, Core};
-use crate::clock::BootInstant;
+use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{before, bounded};
 use crate::driver::{Guarantee, Record, RecordBackend, RecordWrite, Support};
 use crate::error::{Error, ErrorKind, Phase};
@@ -112,6 +112,12 @@ impl RecordedMutex {
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.core.owner
+    }
+
+    /// The clock by which its leases run.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.core.keeper.clock
     }
 
     /// The mutex without the record.

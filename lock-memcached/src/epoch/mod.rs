@@ -9,7 +9,7 @@
 //! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). A life of the server's memory
 //! is known by the µs, and its fencing tokens begin with them.
 //!
-//! What is left of the item tells the server's time, and so whether its clock runs. A server that was paused, with its machine or by
+//! The rest of the item's TTL tells the server's time, and so whether its clock runs. A server that was paused, with its machine or by
 //! a signal, answers for a moment before it notices how much time has passed. What it stores in that moment is stamped with old
 //! time and ends too early, by the length of the pause. So a claim or a renewal counts only if the server is not behind what it was
 //! before. A client that has seen nothing of an epoch, because it was closed before, may meet the server in that moment: nothing
