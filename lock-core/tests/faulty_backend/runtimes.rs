@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryStore;
-use lock_core::{LeaseOptions, LossReason};
+use lock_core::{Client, LeaseOptions, LossReason};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::lab::{Fault, Lab, eventually};
+use crate::lab::{Fault, Faulty, Lab, eventually};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -186,38 +186,34 @@ fn what_was_to_be_released_is_released_on_another_runtime() {
     });
 }
 
-#[test]
-fn a_try_has_what_was_being_released_when_its_runtime_ended_released_first() {
-    let (home, here) = (runtime(), runtime());
-    let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
+/// The client's mutex "a" was being released when its runtime ended.
+fn client_whose_runtime_ended_in_a_release(lab: &Lab) -> Client<Faulty> {
+    let home = runtime();
     home.block_on(async {
+        let locks = lab.connect();
         let guard = locks.mutex("a").lock().await.unwrap();
         lab.line.set(Fault::Hangs);
         drop(guard);
         lab.line.asked_times("release", 1).await;
-    });
-    lab.line.set(Fault::None);
-    drop(home);
-    here.block_on(async {
+        lab.line.set(Fault::None);
+        locks
+    })
+}
+
+#[test]
+fn a_try_has_what_was_being_released_when_its_runtime_ended_released_first() {
+    let lab = Lab::new();
+    let locks = client_whose_runtime_ended_in_a_release(&lab);
+    runtime().block_on(async {
         assert!(soon("the try", locks.mutex("a").try_lock()).await.unwrap().is_some());
     });
 }
 
 #[test]
 fn what_was_being_released_when_its_runtime_ended_is_released_on_another_one() {
-    let (home, here) = (runtime(), runtime());
     let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
-    home.block_on(async {
-        let guard = locks.mutex("a").lock().await.unwrap();
-        lab.line.set(Fault::Hangs);
-        drop(guard);
-        lab.line.asked_times("release", 1).await;
-    });
-    lab.line.set(Fault::None);
-    drop(home);
-    here.block_on(async {
+    let locks = client_whose_runtime_ended_in_a_release(&lab);
+    runtime().block_on(async {
         let held = locks.mutex("b").lock().await.unwrap();
         lab.pass(Duration::from_secs(3)).await;
         eventually("the first one is released", || lab.store.used() == 1).await;

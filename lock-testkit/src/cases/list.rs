@@ -68,7 +68,7 @@ cases! {
         "C-M08" "K7 K15" mutex::a_holder_that_tries_again_is_refused_rather_than_stuck ALL [];
         /// A dropped guard is released in the background within 1 s; that is no loss.
         "C-M09" "K8" mutex::a_dropped_guard_is_released_in_the_background ALL [];
-        /// Whoever drops a guard, or a try before its end, is granted the lock by the next try of the same client.
+        /// A client that drops a guard, or a try before its end, is granted the lock by its next try.
         "C-M09b" "K8" mutex::a_try_behind_what_its_client_dropped_is_granted ALL [];
         /// Freeing a grant that never was, or is gone, says so and changes nothing.
         "C-M10" "K3 K16" mutex::freeing_a_grant_that_is_not_there_changes_nothing ALL [FORCE];
