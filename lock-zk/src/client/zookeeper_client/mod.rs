@@ -1,13 +1,9 @@
 //! The crate `zookeeper-client` behind our trait.
 
-mod asks;
-mod backlog;
-mod batch;
 mod connect;
-mod dispatch;
 mod error;
-mod listings;
 mod pending;
+mod requests;
 mod scheduler;
 mod sending;
 #[cfg(feature = "tls")]
@@ -15,7 +11,6 @@ mod tls;
 mod waiting;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +28,7 @@ use super::{
     Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES,
     NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
-use asks::Place;
+use requests::Place;
 use scheduler::Scheduler;
 
 /// The number of nodes that one request reads, at most.
@@ -63,34 +58,20 @@ impl ZookeeperClient {
         let mut states = client.state_watcher();
         states.state();
         let (id, timeout) = (client.session_id().0, client.session_timeout());
-        let (scheduler, sending) = Scheduler::new(client, format!("/{}", options.prefix));
-        tokio::spawn(sending);
+        let (scheduler, backlog) = Scheduler::new(client, format!("/{}", options.prefix));
+        tokio::spawn(sending::run(backlog));
         Ok(Self { id, timeout, scheduler, states: Mutex::new(states), access: connect::acl(&options.access).into() })
     }
 
-    /// Has the crate asked in this priority.
-    fn ask<T, F>(
-        &self,
-        priority: Priority,
-        request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
-    ) -> Response<'static, T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        self.scheduler.send(priority, request)
-    }
-
     fn place(&self, stem: &str, data: &[u8], directory: &str) -> Place {
-        let (stem, directory, data) = (stem.to_owned(), directory.to_owned(), data.to_vec());
-        Place { stem, directory, data, access: self.access.clone() }
+        Place { stem: stem.to_owned(), directory: directory.into(), data: data.to_vec(), access: self.access.clone() }
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
     fn read(&self, priority: Priority, paths: &[String]) -> Vec<Response<'static, ReadNodes>> {
         let read = |chunk: &[String]| {
             let chunk = chunk.to_vec();
-            let read = self.ask(priority, async move |client: Arc<Client>| {
+            let read = self.scheduler.send(priority, async move |client: Arc<Client>| {
                 let mut reader = client.new_multi_reader();
                 for path in &chunk {
                     reader.add_get_data(path)?;
@@ -154,8 +135,9 @@ impl Connection for ZookeeperClient {
     fn heartbeat(&self) -> Response<'static, ()> {
         let pending = self.scheduler.pending().clone();
         let mark = pending.mark();
-        let deleted =
-            self.ask(Priority::Urgent, async move |client: Arc<Client>| client.delete(HEARTBEAT_NODE, None).await);
+        let deleted = self
+            .scheduler
+            .send(Priority::Urgent, async move |client: Arc<Client>| client.delete(HEARTBEAT_NODE, None).await);
         Box::pin(async move {
             match deleted.await {
                 // Missing rights, too, are found by the leader.
@@ -191,7 +173,7 @@ impl Connection for ZookeeperClient {
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {
         let (path, data, access) = (path.to_owned(), data.to_vec(), self.access.clone());
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
             let options = CreateMode::Ephemeral.with_acls(Acls::new(&access));
             let (stat, _) = client.create(&path, &data, &options).await?;
             Ok(Created { path, czxid: stat.czxid })
@@ -206,7 +188,7 @@ impl Connection for ZookeeperClient {
 
     fn claim_all(&self, claims: &[Claim]) -> Response<'static, Option<Vec<Created>>> {
         let (claims, access) = (claims.to_vec(), self.access.clone());
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
             let access = Acls::new(&access);
             let mut writer = client.new_multi_writer();
             for (i, Claim { directory, path, data }) in claims.iter().enumerate() {
@@ -265,7 +247,7 @@ impl Connection for ZookeeperClient {
     fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()> {
         let made = super::directories(path).map(|directory| {
             let (directory, access) = (directory.to_owned(), self.access.clone());
-            self.ask(Priority::Normal, async move |client: Arc<Client>| {
+            self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
                 client.create(&directory, &[], &CreateMode::Container.with_acls(Acls::new(&access))).await.map(drop)
             })
         });
@@ -286,7 +268,7 @@ impl Connection for ZookeeperClient {
 
     fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)> {
         let path = path.to_owned();
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
             let (names, watcher) = client.list_and_watch_children(&path).await?;
             Ok((names, changed(watcher)))
         })
@@ -294,16 +276,18 @@ impl Connection for ZookeeperClient {
 
     fn sync<'a>(&'a self, path: &'a str) -> Response<'a, ()> {
         let path = path.to_owned();
-        self.ask(Priority::Normal, async move |client: Arc<Client>| client.sync(&path).await)
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| client.sync(&path).await)
     }
 
     fn watch<'a>(&'a self, path: &'a str) -> Response<'a, Option<NodeChange>> {
         let path = path.to_owned();
         // Not by asking whether it exists: that would leave a watch on a node that is gone, and wake nobody.
-        self.ask(Priority::Normal, async move |client: Arc<Client>| match client.get_and_watch_data(&path).await {
-            Ok((_, _, watcher)) => Ok(Some(changed(watcher))),
-            Err(Error::NoNode) => Ok(None),
-            Err(error) => Err(error),
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
+            match client.get_and_watch_data(&path).await {
+                Ok((_, _, watcher)) => Ok(Some(changed(watcher))),
+                Err(Error::NoNode) => Ok(None),
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -323,7 +307,7 @@ impl Connection for ZookeeperClient {
 
     fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
         let (old, new, data, access) = (old.to_vec(), new.to_vec(), data.to_vec(), self.access.clone());
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
             let mut writer = client.new_multi_writer();
             for wanted in &new {
                 let (path, mode) = mode(wanted);
@@ -339,7 +323,7 @@ impl Connection for ZookeeperClient {
 
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.ask(Priority::Detached, async move |client: Arc<Client>| {
+        self.scheduler.send(Priority::Detached, async move |client: Arc<Client>| {
             let mut writer = client.new_multi_writer();
             writer.add_check_version(&to, NEVER_CHANGED)?;
             writer.add_delete(&from, None)?;
@@ -351,7 +335,7 @@ impl Connection for ZookeeperClient {
     fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()> {
         let (holder, path, data) = (holder.to_owned(), path.to_owned(), data.to_vec());
         let access = self.access.clone();
-        self.ask(Priority::Normal, async move |client: Arc<Client>| {
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
             let mut writer = client.new_multi_writer();
             writer.add_check_version(&holder, NEVER_CHANGED)?;
             match version {
@@ -365,10 +349,12 @@ impl Connection for ZookeeperClient {
 
     fn delete_unchanged(&self, path: &str, version: i32) -> Response<'_, bool> {
         let path = path.to_owned();
-        self.ask(Priority::Normal, async move |client: Arc<Client>| match client.delete(&path, Some(version)).await {
-            Ok(()) => Ok(true),
-            Err(Error::NoNode | Error::BadVersion) => Ok(false),
-            Err(error) => Err(error),
+        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
+            match client.delete(&path, Some(version)).await {
+                Ok(()) => Ok(true),
+                Err(Error::NoNode | Error::BadVersion) => Ok(false),
+                Err(error) => Err(error),
+            }
         })
     }
 

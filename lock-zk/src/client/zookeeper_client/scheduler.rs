@@ -1,43 +1,50 @@
-//! The requests of one connection: how many are under way, and which go together.
+//! The requests of one connection: how many are under way, and which are sent at the call.
 //!
 //! The crate sends whatever it is asked at once, and the servers answer a session in order: a heartbeat behind thousands of
 //! requests would be answered when its session is over. As long as there are few, the crate is asked at the call, and nothing
-//! else is done. Requests beyond a number wait in the [`backlog`], in the order of their calls.
+//! else is done. Requests beyond a number wait, in the order of their calls, until the task of [`sending`](super::sending) takes them.
 //!
-//! Requests that can [go together](super::batch) go at the call only if nothing else is under way. Otherwise they wait for the end of
+//! Requests that can [go together](super::waiting) go at the call only if nothing else is under way. Otherwise they wait for the end of
 //! this turn of the runtime, and go with what has been asked for until then: never for an answer, nor for a batch to be full.
 //!
-//! One lock is held while the crate is asked, and while a request enters the backlog: so what somebody asks for travels behind what
+//! One lock is held while the crate is asked, and while a request begins to wait: so what somebody asks for travels behind what
 //! he asked for before, and whoever has dropped a call that was not sent yet knows that it never will be.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future;
 use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error};
 
-use super::asks::{self, Append, Delete, List, Place};
-use super::backlog;
-use super::dispatch::{Dispatch, InFlight, Stamp, Way};
-use super::pending::{PendingRequests, over};
-use super::waiting::Waiting;
+use super::pending::{PendingRequests, Tracked, over};
+use super::requests::{self, Listings, Place, Stamp};
+use super::waiting::{AnswerSender, Append, Delete, List, Waiting};
 use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
+
+/// The number of requests that may be under way without having waited, and of as many that did.
+const AT_ONCE: usize = 128;
 
 /// The way to the servers.
 pub(super) struct Scheduler {
-    shared: Arc<Dispatch>,
+    dispatch: Arc<Dispatch>,
     closed: watch::Sender<bool>,
 }
 
+/// The requests of a scheduler that wait, for the task that sends them.
+pub(super) struct Backlog {
+    pub(super) dispatch: Arc<Dispatch>,
+    /// Says that the scheduler is closed, and ends when that is gone.
+    pub(super) closing: watch::Receiver<bool>,
+}
+
 impl Scheduler {
-    /// Returns a scheduler whose transactions change this directory, and the task that sends what had to wait. It ends with the
-    /// scheduler.
-    pub(super) fn new(client: Client, stamp: String) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let shared = Arc::new(Dispatch {
+    /// Returns a scheduler whose transactions change this directory, and what waits there.
+    pub(super) fn new(client: Client, stamp: String) -> (Self, Backlog) {
+        let dispatch = Arc::new(Dispatch {
             way: Mutex::new(Way { client: Some(Arc::new(client)), waiting: VecDeque::new() }),
             pending: Arc::default(),
             under_way: Arc::default(),
@@ -47,28 +54,96 @@ impl Scheduler {
             listings: Arc::default(),
         });
         let (closed, closing) = watch::channel(false);
-        let task = backlog::run(shared.clone(), closing);
-        (Self { shared, closed }, task)
+        (Self { dispatch: dispatch.clone(), closed }, Backlog { dispatch, closing })
     }
 
     /// The table of what is under way.
     pub(super) fn pending(&self) -> &Arc<PendingRequests> {
-        &self.shared.pending
+        &self.dispatch.pending
     }
 
     /// Returns a note that a directory was made, to be taken when it was.
     pub(super) fn directory_made(&self) -> impl FnOnce() + Send + use<> {
-        let shared = self.shared.clone();
-        move || shared.stamp.try_again()
+        let dispatch = self.dispatch.clone();
+        move || dispatch.stamp.try_again()
     }
 
     /// Drops the crate's client, whoever still waits for an answer: it ends its session if it can.
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
-        self.shared.close();
+        self.dispatch.close();
     }
 
-    /// Asks the crate, now or when it is this request's turn.
+    /// Makes a place in a queue, and lists the queue right behind it.
+    pub(super) fn append(&self, place: Place) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+        let (mut way, place) = (self.dispatch.way(), Arc::new(place));
+        let Some(client) = way.client.clone() else { return (failed(over()), failed(over())) };
+        if self.dispatch.is_idle(&way) {
+            let [created, listed] = [(); 2].map(|()| self.dispatch.turn());
+            let (directory, listings) = (place.directory.clone(), self.dispatch.listings.clone());
+            let created = self.dispatch.ask(Some(created), requests::create(client.clone(), place));
+            return (created, self.dispatch.ask(Some(listed), requests::list(client, listings, directory)));
+        }
+        if !way.has_room() {
+            return (failed(Failure::no_room()), failed(Failure::no_room()));
+        }
+        let ((created, is_created), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
+        self.dispatch.enter(&mut way, Waiting::Append(Append { place, created, listed: Some(listed) }));
+        (answer_of(is_created), answer_of(is_listed))
+    }
+
+    /// Makes a place in a queue.
+    pub(super) fn enqueue(&self, place: Place) -> Response<'static, Created> {
+        let place = Arc::new(place);
+        let waiting = place.clone();
+        self.submit(
+            |client| requests::create(client, place),
+            |created| Waiting::Append(Append { place: waiting, created, listed: None }),
+        )
+    }
+
+    /// Deletes a node, whether somebody waits for the answer or not.
+    pub(super) fn delete(&self, path: &str) -> Response<'static, bool> {
+        let path = Arc::<str>::from(path);
+        let waiting = path.clone();
+        self.submit(|client| requests::delete(client, path), |answer| Waiting::Delete(Delete { path: waiting, answer }))
+    }
+
+    /// Lists a directory.
+    pub(super) fn list(&self, path: &str) -> Response<'static, Vec<String>> {
+        let path = Arc::<str>::from(path);
+        let waiting = path.clone();
+        self.submit(
+            |client| requests::list(client, self.dispatch.listings.clone(), path),
+            |answer| Waiting::List(List { path: waiting, answer }),
+        )
+    }
+
+    /// Asks the crate if nothing else is under way, or has the request wait for those that can go with it.
+    fn submit<T, F>(
+        &self,
+        request: impl FnOnce(Arc<Client>) -> F,
+        waiting: impl FnOnce(AnswerSender<T>) -> Waiting,
+    ) -> Response<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let mut way = self.dispatch.way();
+        let Some(client) = way.client.clone() else { return failed(over()) };
+        if self.dispatch.is_idle(&way) {
+            return self.dispatch.ask(Some(self.dispatch.turn()), request(client));
+        }
+        let (answer, answered) = oneshot::channel();
+        let waiting = waiting(answer);
+        if !way.has_room() && !matches!(waiting, Waiting::Delete(_)) {
+            return failed(Failure::no_room());
+        }
+        self.dispatch.enter(&mut way, waiting);
+        answer_of(answered)
+    }
+
+    /// Asks the crate, now or when it is this request's turn. It goes by itself.
     pub(super) fn send<T, F>(
         &self,
         priority: Priority,
@@ -76,20 +151,20 @@ impl Scheduler {
     ) -> Response<'static, T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let mut way = self.shared.way();
+        let mut way = self.dispatch.way();
         let Some(client) = way.client.clone() else { return failed(over()) };
         let turn = match priority {
             Priority::Urgent => None,
             // A caller's former request that still waits goes before.
             _ if !way.waiting.is_empty() => return self.wait(&mut way, client, priority, request),
-            _ => match InFlight::take(&self.shared.under_way) {
+            _ => match self.dispatch.turn_if_free() {
                 None => return self.wait(&mut way, client, priority, request),
                 turn => turn,
             },
         };
-        self.shared.ask(turn, async move { request(client).await })
+        self.dispatch.ask(turn, request(client))
     }
 
     /// Asks the crate in its turn, and lists a directory right behind that.
@@ -100,22 +175,21 @@ impl Scheduler {
     ) -> (Response<'static, T>, Response<'static, Vec<String>>)
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let way = self.shared.way();
+        let way = self.dispatch.way();
         if let Some(client) = way.client.clone()
-            && self.shared.is_idle(&way)
+            && self.dispatch.is_idle(&way)
         {
-            let [asked, listed] = [(); 2].map(|()| Some(InFlight::new(&self.shared.under_way)));
-            let list = asks::list(client.clone(), self.shared.listings.clone(), directory.into());
-            let asked = self.shared.ask(asked, async move { request(client).await });
-            return (asked, self.shared.ask(listed, list));
+            let [asked, listed] = [(); 2].map(|()| self.dispatch.turn());
+            let list = requests::list(client.clone(), self.dispatch.listings.clone(), directory.into());
+            return (self.dispatch.ask(Some(asked), request(client)), self.dispatch.ask(Some(listed), list));
         }
         drop(way);
         (self.send(Priority::Normal, request), self.list(directory))
     }
 
-    /// Puts a request into the backlog.
+    /// Has a request wait that goes by itself.
     fn wait<T, F>(
         &self,
         way: &mut Way,
@@ -125,13 +199,13 @@ impl Scheduler {
     ) -> Response<'static, T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        if priority == Priority::Normal && way.waiting.len() >= LONGEST_BACKLOG {
+        if priority == Priority::Normal && !way.has_room() {
             return failed(Failure::no_room());
         }
         let (answer, answered) = oneshot::channel();
-        let pending = self.shared.pending.clone();
+        let pending = self.dispatch.pending.clone();
         let request = Box::pin(async move {
             if priority == Priority::Detached || !answer.is_closed() {
                 let asked = pending.track(Box::pin(async move { Ok(request(client).await?) }));
@@ -139,77 +213,14 @@ impl Scheduler {
                 let _ = answer.send(asked.await);
             }
         });
-        self.enter(way, Waiting::Other(request));
+        self.dispatch.enter(way, Waiting::Other(request));
         answer_of(answered)
     }
+}
 
-    /// Makes a place in a queue, and lists the queue right behind it.
-    pub(super) fn append(&self, place: Place) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
-        let (mut way, place) = (self.shared.way(), Arc::new(place));
-        let Some(client) = way.client.clone() else { return (failed(over()), failed(over())) };
-        if self.shared.is_idle(&way) {
-            let [created, listed] = [(); 2].map(|()| Some(InFlight::new(&self.shared.under_way)));
-            let directory = place.directory.as_str().into();
-            let created = self.shared.ask(created, asks::create(client.clone(), place));
-            return (created, self.shared.ask(listed, asks::list(client, self.shared.listings.clone(), directory)));
-        }
-        if way.waiting.len() >= LONGEST_BACKLOG {
-            return (failed(Failure::no_room()), failed(Failure::no_room()));
-        }
-        let ((created, is_created), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
-        self.enter(&mut way, Waiting::Append(Append { place, created, listed: Some(listed) }));
-        (answer_of(is_created), answer_of(is_listed))
-    }
-
-    /// Makes a place in a queue.
-    pub(super) fn enqueue(&self, place: Place) -> Response<'static, Created> {
-        let (mut way, place) = (self.shared.way(), Arc::new(place));
-        let Some(client) = way.client.clone() else { return failed(over()) };
-        if self.shared.is_idle(&way) {
-            return self.shared.ask(Some(InFlight::new(&self.shared.under_way)), asks::create(client, place));
-        }
-        if way.waiting.len() >= LONGEST_BACKLOG {
-            return failed(Failure::no_room());
-        }
-        let (created, is_created) = oneshot::channel();
-        self.enter(&mut way, Waiting::Append(Append { place, created, listed: None }));
-        answer_of(is_created)
-    }
-
-    /// Deletes a node, whether somebody waits for the answer or not.
-    pub(super) fn delete(&self, path: &str) -> Response<'static, bool> {
-        let (mut way, path) = (self.shared.way(), Arc::from(path));
-        let Some(client) = way.client.clone() else { return failed(over()) };
-        if self.shared.is_idle(&way) {
-            return self.shared.ask(Some(InFlight::new(&self.shared.under_way)), asks::delete(client, path));
-        }
-        let (answer, answered) = oneshot::channel();
-        self.enter(&mut way, Waiting::Delete(Delete { path, answer }));
-        answer_of(answered)
-    }
-
-    /// Lists a directory.
-    pub(super) fn list(&self, path: &str) -> Response<'static, Vec<String>> {
-        let (mut way, path) = (self.shared.way(), Arc::from(path));
-        let Some(client) = way.client.clone() else { return failed(over()) };
-        if self.shared.is_idle(&way) {
-            return self.shared.ask(
-                Some(InFlight::new(&self.shared.under_way)),
-                asks::list(client, self.shared.listings.clone(), path),
-            );
-        }
-        if way.waiting.len() >= LONGEST_BACKLOG {
-            return failed(Failure::no_room());
-        }
-        let (answer, answered) = oneshot::channel();
-        self.enter(&mut way, Waiting::List(List { path, answer }));
-        answer_of(answered)
-    }
-
-    /// Puts a request into the backlog.
-    fn enter(&self, way: &mut Way, request: Waiting) {
-        way.waiting.push_back(request);
-        self.shared.entered.notify_one();
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler").field("closed", &self.dispatch.way().client.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -222,9 +233,116 @@ fn answer_of<T: Send + 'static>(answered: oneshot::Receiver<Result<T, Failure>>)
     Box::pin(async move { answered.await.unwrap_or_else(|_| Err(over())) })
 }
 
-impl fmt::Debug for Scheduler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scheduler").field("closed", &self.shared.way().client.is_none()).finish_non_exhaustive()
+/// The things that a scheduler and the task that sends what waits have in common.
+pub(super) struct Dispatch {
+    way: Mutex<Way>,
+    pending: Arc<PendingRequests>,
+    /// The number of requests under way that did not wait.
+    under_way: Arc<AtomicUsize>,
+    /// The number of those that did.
+    pub(super) waited: AtomicUsize,
+    /// Told of every request that begins to wait.
+    pub(super) entered: Notify,
+    pub(super) stamp: Stamp,
+    pub(super) listings: Arc<Listings>,
+}
+
+/// The client, and what waits for it.
+pub(super) struct Way {
+    /// None once it is closed.
+    pub(super) client: Option<Arc<Client>>,
+    /// The requests that wait, in the order of their calls.
+    pub(super) waiting: VecDeque<Waiting>,
+}
+
+impl Way {
+    /// Whether one more request may wait that is no deletion.
+    fn has_room(&self) -> bool {
+        self.waiting.len() < LONGEST_BACKLOG
+    }
+}
+
+impl Dispatch {
+    /// A panic elsewhere is not passed on: there is a client, or none, and what waits is whole.
+    pub(super) fn way(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the crate's client, and tells whatever waits or is under way that the session is over.
+    pub(super) fn close(&self) {
+        let (client, waiting) = {
+            let mut way = self.way();
+            (way.client.take(), std::mem::take(&mut way.waiting))
+        };
+        self.pending.close();
+        // Outside of the lock: whoever waits is told by this.
+        drop((client, waiting));
+    }
+
+    /// Whether nothing is under way but what goes before all others, so that a request has nothing to go together with.
+    fn is_idle(&self, way: &Way) -> bool {
+        way.waiting.is_empty()
+            && self.under_way.load(Ordering::Acquire) == 0
+            && self.waited.load(Ordering::Acquire) == 0
+    }
+
+    /// Counts one request that did not wait.
+    fn turn(&self) -> InFlight {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        InFlight(self.under_way.clone())
+    }
+
+    /// Counts one more if that is not too many.
+    fn turn_if_free(&self) -> Option<InFlight> {
+        let turn = self.turn();
+        (self.under_way.load(Ordering::Acquire) <= AT_ONCE).then_some(turn)
+    }
+
+    /// Asks the crate. The answer is a later one's turn.
+    fn ask<T, F>(&self, turn: Option<InFlight>, request: F) -> Response<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        Box::pin(self.pending.track(Box::pin(async move {
+            let answer = request.await;
+            drop(turn);
+            Ok(answer?)
+        })))
+    }
+
+    /// Has a request wait for its turn.
+    fn enter(&self, way: &mut Way, request: Waiting) {
+        way.waiting.push_back(request);
+        self.entered.notify_one();
+    }
+
+    /// Asks the crate for a request that has waited.
+    pub(super) fn track<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Tracked<T> {
+        self.pending.track(Box::pin(async move { Ok(request.await?) }))
+    }
+
+    /// The number of requests that may follow of those that wait.
+    pub(super) fn free(&self) -> usize {
+        AT_ONCE.saturating_sub(self.waited.load(Ordering::Acquire))
+    }
+
+    /// Whether the first of those that wait may go.
+    pub(super) fn can_send(&self) -> bool {
+        let way = self.way();
+        way.waiting.front().is_some_and(|first| first.turns() <= self.free() || !first.is_wanted())
+    }
+}
+
+/// One of the requests that may be under way, until it is dropped.
+struct InFlight(Arc<AtomicUsize>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -235,7 +353,6 @@ mod tests {
     use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
     use super::super::connect;
-    use super::super::dispatch::AT_ONCE;
     use super::*;
     use crate::client::{ClientCrate, Fate};
     use crate::config::ZkConfig;
@@ -249,8 +366,7 @@ mod tests {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
         let options = ZkConfig::new(server.url()).check(ClientCrate::ZookeeperClient).unwrap();
         // Nothing that waits is sent.
-        let (scheduler, _not_sending) =
-            Scheduler::new(connect::open(&options.connect).await.unwrap(), "/lock".to_owned());
+        let (scheduler, _backlog) = Scheduler::new(connect::open(&options.connect).await.unwrap(), "/lock".to_owned());
         let ask = |priority| scheduler.send(priority, |_| future::pending::<Result<u32, Error>>());
         let mut asked: Vec<_> = (0..AT_ONCE + LONGEST_BACKLOG).map(|_| ask(Priority::Normal)).collect();
         assert!(asked.iter_mut().all(|asked| asked.now_or_never().is_none()));

@@ -1,4 +1,5 @@
-//! The sending of what waits, and the answer of a batch to each of its parts.
+//! The task that sends the requests that wait, and tells each part of a batch its answer. It polls what it has sent: callers that do not
+//! poll an answer that has come hold up nobody else.
 //!
 //! A transaction is carried out whole or not at all. One that was refused is sent again part by part, so that each part has its own
 //! answer; one whose answer is lost is unknown to each part, which looks for its node as if it had gone by itself.
@@ -8,43 +9,81 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::FutureExt;
 use futures_util::future::{self, join_all};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::task::yield_now;
 use zookeeper_client::Client;
 
 use super::Failure;
-use super::asks::{self, AnswerSender, Append, Ask, Delete, List, Refused};
-use super::batch;
-use super::dispatch::Dispatch;
 use super::pending::Tracked;
-use super::waiting::{RequestFuture, Waiting};
+use super::requests::{self, Refused};
+use super::scheduler::{Backlog, Dispatch};
+use super::waiting::{self, AnswerSender, Append, Delete, List, RequestFuture, Waiting};
+
+/// Sends what waits at the end of each turn of the runtime, so that only so many are under way at once. Ends at once when the
+/// scheduler is closed, and when all was answered if that is gone.
+pub(super) async fn run(Backlog { dispatch, mut closing }: Backlog) {
+    let _end = EndOfAll(dispatch.clone());
+    let (sending, mut under_way) = (Sending { dispatch: dispatch.clone() }, FuturesUnordered::new());
+    let mut is_gone = false;
+    let closed = async { closing.wait_for(|closed| *closed).await.is_ok() };
+    tokio::pin!(closed);
+    loop {
+        if dispatch.can_send() {
+            // Who is woken by the same answers asks now, and goes together with what waits.
+            yield_now().await;
+            while let Some(Some(turns)) = under_way.next().now_or_never() {
+                dispatch.waited.fetch_sub(turns, Ordering::AcqRel);
+            }
+            under_way.extend(sending.send_waiting());
+        }
+        if is_gone && under_way.is_empty() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            is_closed = &mut closed, if !is_gone => {
+                if is_closed {
+                    return;
+                }
+                is_gone = true;
+            }
+            Some(turns) = under_way.next() => {
+                dispatch.waited.fetch_sub(turns, Ordering::AcqRel);
+            }
+            () = dispatch.entered.notified() => {}
+        }
+    }
+}
+
+/// The end of the task, also with its runtime: without it nothing that waits would ever be told.
+struct EndOfAll(Arc<Dispatch>);
+
+impl Drop for EndOfAll {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
 
 /// The answer to one request for many listings.
-type Frame = Result<Vec<asks::Listed>, Refused>;
+type Frame = Result<Vec<requests::Listed>, Refused>;
 
 /// Requests under way, and how many they are.
 type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
 
-/// The way in which one request is sent by itself.
-type Singly<A> = fn(&Dispatch, &Arc<Client>, A) -> RequestFuture;
-
 /// The sender of the requests that wait.
 #[derive(Clone)]
-pub(super) struct Sending {
-    shared: Arc<Dispatch>,
+struct Sending {
+    dispatch: Arc<Dispatch>,
 }
 
 impl Sending {
-    /// Sends over this way.
-    pub(super) fn over(shared: &Arc<Dispatch>) -> Self {
-        Self { shared: shared.clone() }
-    }
-
     /// Sends of what waits as much as may be under way, in batches. What nobody waits for any more leaves unsent.
-    pub(super) fn send_waiting(&self) -> Vec<Sent> {
-        let mut way = self.shared.way();
+    fn send_waiting(&self) -> Vec<Sent> {
+        let mut way = self.dispatch.way();
         let Some(client) = way.client.clone() else { return Vec::new() };
-        let (mut free, mut taken) = (self.shared.free(), Vec::new());
+        let (mut free, mut taken) = (self.dispatch.free(), Vec::new());
         while let Some(next) = way.waiting.front() {
             let (is_wanted, turns) = (next.is_wanted(), next.turns());
             if is_wanted && turns > free {
@@ -57,11 +96,11 @@ impl Sending {
             }
         }
         let parts: Vec<_> = taken.iter().flatten().map(Waiting::part).collect();
-        let batches = batch::batches(&parts);
+        let batches = waiting::batches(&parts);
         let send = |batch: Vec<usize>| {
             let requests: Vec<_> = batch.into_iter().filter_map(|index| taken[index].take()).collect();
             let turns = requests.iter().map(Waiting::turns).sum();
-            self.shared.waited.fetch_add(turns, Ordering::AcqRel);
+            self.dispatch.waited.fetch_add(turns, Ordering::AcqRel);
             let sent = self.send_batch(&client, requests);
             Box::pin(async move {
                 sent.await;
@@ -71,15 +110,21 @@ impl Sending {
         batches.into_iter().map(send).collect()
     }
 
-    /// Sends requests of one kind.
-    fn send_batch(&self, client: &Arc<Client>, requests: Vec<Waiting>) -> RequestFuture {
+    /// Sends requests of one kind: as one if they are several and can be.
+    fn send_batch(&self, client: &Arc<Client>, mut requests: Vec<Waiting>) -> RequestFuture {
+        if requests.len() == 1
+            && let Some(only) = requests.pop()
+        {
+            return singly(&self.dispatch, client, only);
+        }
+        let is_refused = self.dispatch.stamp.is_refused();
         let (mut appends, mut deletes, mut lists, mut others) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for request in requests {
             match request {
-                Waiting::Append(append) => appends.push(append),
+                Waiting::Append(append) if !is_refused => appends.push(append),
                 Waiting::Delete(delete) => deletes.push(delete),
                 Waiting::List(list) => lists.push(list),
-                Waiting::Other(other) => others.push(begun(other)),
+                other => others.push(singly(&self.dispatch, client, other)),
             }
         }
         if !appends.is_empty() {
@@ -95,25 +140,22 @@ impl Sending {
     }
 
     /// Makes places by one transaction, and lists the queues that are to be listed by one request right behind it.
-    fn send_appends(&self, client: &Arc<Client>, mut appends: Vec<Append>) -> RequestFuture {
-        if appends.len() == 1 || self.shared.stamp.is_refused() {
-            let sent: Vec<_> = appends.drain(..).map(|append| append_singly(&self.shared, client, append)).collect();
-            return Box::pin(join_all(sent).map(drop));
-        }
+    fn send_appends(&self, client: &Arc<Client>, appends: Vec<Append>) -> RequestFuture {
         let places = appends.iter().map(|append| append.place.clone()).collect();
         let directories = appends.iter().filter_map(Append::listing).collect();
-        let created = self.shared.track(asks::create_all(client.clone(), self.shared.stamp.path.clone(), places));
+        let created =
+            self.dispatch.track(requests::create_all(client.clone(), self.dispatch.stamp.path.clone(), places));
         let listed = self.list_all(client, directories);
         let sending = self.clone();
         Box::pin(async move {
             match created.await {
                 Ok(Err(refused)) => {
                     if let Refused::Stamp = refused {
-                        sending.shared.stamp.refuse();
+                        sending.dispatch.stamp.refuse();
                     }
                     // What was listed does not show what is made now.
                     drop(listed);
-                    sending.send_singly(appends, append_singly).await;
+                    sending.send_singly(appends.into_iter().map(Waiting::Append)).await;
                 }
                 made => {
                     let (created, lists): (Vec<_>, Vec<_>) = appends.into_iter().map(Append::into_parts).unzip();
@@ -124,29 +166,20 @@ impl Sending {
         })
     }
 
-    fn send_deletes(&self, client: &Arc<Client>, mut deletes: Vec<Delete>) -> RequestFuture {
-        if deletes.len() == 1
-            && let Some(only) = deletes.pop()
-        {
-            return delete_singly(&self.shared, client, only);
-        }
+    /// Deletes nodes by one transaction.
+    fn send_deletes(&self, client: &Arc<Client>, deletes: Vec<Delete>) -> RequestFuture {
         let paths = deletes.iter().map(|delete| delete.path.clone()).collect();
-        let deleted = self.shared.track(asks::delete_all(client.clone(), paths));
+        let deleted = self.dispatch.track(requests::delete_all(client.clone(), paths));
         let sending = self.clone();
         Box::pin(async move {
             match deleted.await {
-                Ok(Err(_)) => sending.send_singly(deletes, delete_singly).await,
+                Ok(Err(_)) => sending.send_singly(deletes.into_iter().map(Waiting::Delete)).await,
                 done => tell(deletes.into_iter().map(|delete| delete.answer), done.map(Result::unwrap_or_default)),
             }
         })
     }
 
-    fn send_lists(&self, client: &Arc<Client>, mut lists: Vec<List>) -> RequestFuture {
-        if lists.len() == 1
-            && let Some(only) = lists.pop()
-        {
-            return list_singly(&self.shared, client, only);
-        }
+    fn send_lists(&self, client: &Arc<Client>, lists: Vec<List>) -> RequestFuture {
         let listed = self.list_all(client, lists.iter().map(|list| list.path.clone()).collect());
         let sending = self.clone();
         Box::pin(async move { sending.tell_lists(lists, listed).await })
@@ -154,10 +187,10 @@ impl Sending {
 
     /// Lists these directories, by as few requests as their answers are to be long; says how many each one is about.
     fn list_all(&self, client: &Arc<Client>, directories: Vec<Arc<str>>) -> Vec<(usize, Tracked<Frame>)> {
-        let listings = &self.shared.listings;
+        let listings = &self.dispatch.listings;
         let divided = listings.divide(directories).into_iter();
         let list = |together: Vec<_>| {
-            (together.len(), self.shared.track(asks::list_all(client.clone(), listings.clone(), together)))
+            (together.len(), self.dispatch.track(requests::list_all(client.clone(), listings.clone(), together)))
         };
         divided.map(list).collect()
     }
@@ -177,7 +210,7 @@ impl Sending {
                     let _ = list.answer.send(names.map_err(Failure::from));
                 }
             }
-            Ok(Err(_)) => self.send_singly(lists, list_singly).await,
+            Ok(Err(_)) => self.send_singly(lists.into_iter().map(Waiting::List)).await,
             Err(failure) => tell(lists.into_iter().map(|list| list.answer), Err::<Vec<_>, _>(failure)),
         }
     }
@@ -185,38 +218,46 @@ impl Sending {
     /// Sends each of these by itself, unless nobody waits for it any more.
     ///
     /// With the lock: whoever drops his call meanwhile has done so before this, or looks behind what is sent here.
-    async fn send_singly<A: Ask>(&self, requests: Vec<A>, singly: Singly<A>) {
+    async fn send_singly(&self, requests: impl Iterator<Item = Waiting>) {
         let sent: Vec<_> = {
-            let way = self.shared.way();
+            let way = self.dispatch.way();
             // Without a client the session is over, and whoever waits is told so.
             let Some(client) = &way.client else { return };
-            requests.into_iter().filter(A::is_wanted).map(|request| singly(&self.shared, client, request)).collect()
+            requests.filter(Waiting::is_wanted).map(|request| singly(&self.dispatch, client, request)).collect()
         };
         join_all(sent).await;
     }
 }
 
-fn append_singly(shared: &Dispatch, client: &Arc<Client>, append: Append) -> RequestFuture {
-    let (place, (created, list)) = (append.place.clone(), append.into_parts());
-    let made = shared.track(asks::create(client.clone(), place));
-    let listed = list.map(|list| list_singly(shared, client, list));
-    Box::pin(async move {
-        // Here and below: nobody may wait for it any more.
-        let _ = created.send(made.await);
-        if let Some(listed) = listed {
-            listed.await;
+/// Sends one request by itself.
+fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> RequestFuture {
+    match request {
+        Waiting::Append(append) => {
+            let (place, (created, list)) = (append.place.clone(), append.into_parts());
+            let made = dispatch.track(requests::create(client.clone(), place));
+            let listed = list.map(|list| singly(dispatch, client, Waiting::List(list)));
+            Box::pin(async move {
+                // Here and below: nobody may wait for it any more.
+                let _ = created.send(made.await);
+                if let Some(listed) = listed {
+                    listed.await;
+                }
+            })
         }
-    })
-}
-
-fn delete_singly(shared: &Dispatch, client: &Arc<Client>, delete: Delete) -> RequestFuture {
-    let deleted = shared.track(asks::delete(client.clone(), delete.path));
-    Box::pin(async move { drop(delete.answer.send(deleted.await)) })
-}
-
-fn list_singly(shared: &Dispatch, client: &Arc<Client>, list: List) -> RequestFuture {
-    let listed = shared.track(asks::list(client.clone(), shared.listings.clone(), list.path));
-    Box::pin(async move { drop(list.answer.send(listed.await)) })
+        Waiting::Delete(Delete { path, answer }) => {
+            let deleted = dispatch.track(requests::delete(client.clone(), path));
+            Box::pin(async move { drop(answer.send(deleted.await)) })
+        }
+        Waiting::List(List { path, answer }) => {
+            let listed = dispatch.track(requests::list(client.clone(), dispatch.listings.clone(), path));
+            Box::pin(async move { drop(answer.send(listed.await)) })
+        }
+        // Polled once, at which the crate is asked.
+        Waiting::Other(mut other) => match other.as_mut().now_or_never() {
+            Some(()) => Box::pin(future::ready(())),
+            None => other,
+        },
+    }
 }
 
 /// Tells each part its outcome, or all of them the one failure.
@@ -228,13 +269,5 @@ fn tell<T>(answers: impl IntoIterator<Item = AnswerSender<T>>, outcome: Result<V
             let cause: Arc<dyn std::error::Error + Send + Sync> = source.into();
             answers.for_each(|answer| drop(answer.send(Err(Failure { fate, source: Box::new(cause.clone()) }))));
         }
-    }
-}
-
-/// Polls a request once, at which the crate is asked.
-fn begun(mut request: RequestFuture) -> RequestFuture {
-    match request.as_mut().now_or_never() {
-        Some(()) => Box::pin(future::ready(())),
-        None => request,
     }
 }

@@ -1,13 +1,24 @@
-//! A request that waits for its turn.
+//! The requests that wait for their turn, and which of them go together when it comes: decided without I/O.
+//!
+//! The requests of one kind go together: deletions, then places in queues with the listings behind them that are wanted, then what goes by itself,
+//! then listings. So a listing is never older than what was asked for before it, and a place is never made before a deletion that was
+//! asked for first. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
+//!
+//! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use super::asks::{Append, Ask, Delete, List};
-use super::batch::{Part, RequestKind};
+use tokio::sync::oneshot;
 
-/// A request on its way, which tells its answers by itself.
-pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+use super::requests::{MOST_TOGETHER, Place};
+use super::{Created, Failure};
+
+/// The bytes of paths and data that go together, at most: far below what servers take, and soon read. One that has more by itself goes
+/// alone.
+const MOST_BYTES_TOGETHER: usize = 64 * 1024;
 
 /// A request that waits.
 pub(super) enum Waiting {
@@ -18,33 +29,203 @@ pub(super) enum Waiting {
     Other(RequestFuture),
 }
 
-impl Waiting {
-    pub(super) fn part(&self) -> Part<'_> {
-        match self {
-            Self::Append(append) => append.part(),
-            Self::Delete(delete) => delete.part(),
-            Self::List(list) => list.part(),
-            Self::Other(_) => Part { kind: RequestKind::Other, path: "", bytes: 0 },
-        }
-    }
+/// A request on its way, which tells its answers by itself.
+pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Whether it is still to be sent.
+/// The way to tell an answer.
+pub(super) type AnswerSender<T> = oneshot::Sender<Result<T, Failure>>;
+
+impl Waiting {
+    /// Whether it is still to be sent: somebody waits for its answer, or it is a deletion.
     pub(super) fn is_wanted(&self) -> bool {
         match self {
-            Self::Append(append) => append.is_wanted(),
-            Self::Delete(delete) => delete.is_wanted(),
-            Self::List(list) => list.is_wanted(),
-            Self::Other(_) => true,
+            Self::Append(append) => !append.created.is_closed(),
+            Self::List(list) => !list.answer.is_closed(),
+            Self::Delete(_) | Self::Other(_) => true,
         }
     }
 
     /// The number of requests of which it is one, or two. A batch is as many as its parts: it takes as long on a slow link.
     pub(super) fn turns(&self) -> usize {
         match self {
-            Self::Append(append) => append.turns(),
-            Self::Delete(delete) => delete.turns(),
-            Self::List(list) => list.turns(),
-            Self::Other(_) => 1,
+            Self::Append(append) => 1 + usize::from(append.listed.is_some()),
+            _ => 1,
         }
+    }
+
+    /// Returns its part in a batch.
+    pub(super) fn part(&self) -> Part<'_> {
+        match self {
+            Self::Append(Append { place, .. }) => {
+                let bytes = place.stem.len() + place.directory.len() + place.data.len();
+                Part { kind: RequestKind::Append, path: &place.directory, bytes }
+            }
+            Self::Delete(Delete { path, .. }) => Part { kind: RequestKind::Delete, path, bytes: path.len() },
+            Self::List(List { path, .. }) => Part { kind: RequestKind::List, path, bytes: path.len() },
+            Self::Other(_) => Part { kind: RequestKind::Other, path: "", bytes: 0 },
+        }
+    }
+}
+
+/// The making of a place, and the listing behind it if that is wanted.
+pub(super) struct Append {
+    pub(super) place: Arc<Place>,
+    pub(super) created: AnswerSender<Created>,
+    pub(super) listed: Option<AnswerSender<Vec<String>>>,
+}
+
+impl Append {
+    /// Returns the directory to list, if there is one.
+    pub(super) fn listing(&self) -> Option<Arc<str>> {
+        self.listed.as_ref().map(|_| self.place.directory.clone())
+    }
+
+    /// Returns how to tell of the place, and the listing.
+    pub(super) fn into_parts(self) -> (AnswerSender<Created>, Option<List>) {
+        let path = self.listing();
+        (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answer }))
+    }
+}
+
+/// Deletes a node.
+pub(super) type Delete = OfPath<bool>;
+
+/// Lists a directory.
+pub(super) type List = OfPath<Vec<String>>;
+
+/// A request about one path.
+pub(super) struct OfPath<T> {
+    pub(super) path: Arc<str>,
+    pub(super) answer: AnswerSender<T>,
+}
+
+/// The kinds of requests, in the order of their sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum RequestKind {
+    /// Deletes a node.
+    Delete,
+    /// Makes a place at the end of a queue, and lists the queue behind it if that is wanted.
+    Append,
+    /// Goes by itself.
+    Other,
+    /// Lists a directory.
+    List,
+}
+
+/// One request, as far as it matters for what it goes together with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) kind: RequestKind,
+    /// The node that is deleted, or the directory.
+    pub(super) path: &'a str,
+    pub(super) bytes: usize,
+}
+
+/// One batch: the indices of its parts.
+#[derive(Debug, Default)]
+struct Batch {
+    parts: Vec<usize>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn has_room_for(&self, part: &Part<'_>) -> bool {
+        self.parts.len() < MOST_TOGETHER && self.bytes + part.bytes <= MOST_BYTES_TOGETHER
+    }
+
+    fn add(&mut self, index: usize, part: &Part<'_>) {
+        self.parts.push(index);
+        self.bytes += part.bytes;
+    }
+}
+
+/// Returns the batches of these requests in the order of their sending, each by the indices of its parts. All of one batch are of
+/// one kind.
+pub(super) fn batches(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
+    let kinds = [RequestKind::Delete, RequestKind::Append, RequestKind::Other, RequestKind::List];
+    kinds.into_iter().flat_map(|kind| batches_of(kind, parts)).map(|batch| batch.parts).collect()
+}
+
+fn batches_of(kind: RequestKind, parts: &[Part<'_>]) -> Vec<Batch> {
+    let mut batches = Vec::<Batch>::new();
+    // By path: the first batch that a further one may join. It comes behind the one before it, whatever else has room.
+    let mut next = HashMap::new();
+    for (index, part) in parts.iter().enumerate().filter(|(_, part)| part.kind == kind) {
+        let first = match kind {
+            RequestKind::Delete | RequestKind::Append => next.get(part.path).copied().unwrap_or(0),
+            RequestKind::List => 0,
+            RequestKind::Other => batches.len(),
+        };
+        let joined = (first..batches.len()).find(|batch| batches[*batch].has_room_for(part));
+        let batch = joined.unwrap_or_else(|| {
+            batches.push(Batch::default());
+            batches.len() - 1
+        });
+        batches[batch].add(index, part);
+        next.insert(part.path, batch + 1);
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(kind: RequestKind, path: &str) -> Part<'_> {
+        Part { kind, path, bytes: 100 }
+    }
+
+    #[test]
+    fn deletions_go_first_and_listings_last() {
+        let asked = [
+            part(RequestKind::List, "/a"),
+            part(RequestKind::Append, "/a"),
+            part(RequestKind::Other, ""),
+            part(RequestKind::Delete, "/a/1"),
+            part(RequestKind::Append, "/b"),
+            part(RequestKind::Other, ""),
+            part(RequestKind::List, "/a"),
+            part(RequestKind::Delete, "/b/1"),
+        ];
+        assert_eq!(batches(&asked), [vec![3, 7], vec![1, 4], vec![2], vec![5], vec![0, 6]]);
+        assert!(batches(&[]).is_empty());
+    }
+
+    #[test]
+    fn no_two_places_in_one_directory_go_together_and_each_comes_behind_the_one_before_it() {
+        let asked = ["/a", "/b", "/a", "/a", "/b", "/c"].map(|path| part(RequestKind::Append, path));
+        assert_eq!(batches(&asked), [vec![0, 1, 5], vec![2, 4], vec![3]]);
+        let twice = ["/a/1", "/a/2", "/a/1"].map(|path| part(RequestKind::Delete, path));
+        assert_eq!(batches(&twice), [vec![0, 1], vec![2]], "the second one would be refused, and all with it");
+    }
+
+    #[test]
+    fn a_place_never_overtakes_the_one_before_it_into_a_batch_that_has_room() {
+        let half = MOST_BYTES_TOGETHER / 2 + 1;
+        let of = |path, bytes| Part { kind: RequestKind::Append, path, bytes };
+        let asked = [of("/a", half), of("/b", half), of("/b", 10), of("/c", 10)];
+        assert_eq!(batches(&asked), [vec![0, 3], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn a_batch_has_bounds() {
+        let names: Vec<_> = (0..MOST_TOGETHER + 1).map(|number| format!("/{number}")).collect();
+        for kind in [RequestKind::Delete, RequestKind::Append, RequestKind::List] {
+            let many: Vec<_> = names.iter().map(|name| part(kind, name)).collect();
+            let lengths: Vec<_> = batches(&many).iter().map(Vec::len).collect();
+            assert_eq!(lengths, [MOST_TOGETHER, 1]);
+        }
+        let long = |path| Part { kind: RequestKind::Append, path, bytes: MOST_BYTES_TOGETHER + 1 };
+        assert_eq!(batches(&[long("/a"), part(RequestKind::Append, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn every_request_is_in_one_batch() {
+        let kinds = [RequestKind::List, RequestKind::Append, RequestKind::Delete, RequestKind::Other];
+        let names: Vec<_> = (0..7).map(|number| format!("/{number}")).collect();
+        let many: Vec<_> = (0..500).map(|number| part(kinds[number % 4], &names[number % 7])).collect();
+        let mut sent: Vec<_> = batches(&many).into_iter().flatten().collect();
+        sent.sort_unstable();
+        assert_eq!(sent, (0..500).collect::<Vec<_>>());
     }
 }

@@ -1,16 +1,24 @@
 //! The requests that can go together: each by itself, and many as one.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteError, MultiWriteResult};
 
-use super::batch::{Part, RequestKind};
-use super::listings::Listings;
 use super::{Created, Failure, Fate};
 
-/// The way to tell an answer.
-pub(super) type AnswerSender<T> = oneshot::Sender<Result<T, Failure>>;
+/// The number of requests that go together, at most.
+pub(super) const MOST_TOGETHER: usize = 64;
+
+/// The bytes of the names in one answer, at most, as far as they are known before; one that has more by itself comes alone.
+const MOST_BYTES_LISTED: usize = 512 * 1024;
+
+/// The bytes of a short listing, which is not noted: as many as go together are no more than may be.
+const SHORT: usize = MOST_BYTES_LISTED / MOST_TOGETHER;
+
+/// The directories that are noted, at most. Beyond that, one of them counts as short until it is listed again.
+const MOST_NOTED: usize = 1024;
 
 /// A place at the end of a queue.
 #[derive(Debug)]
@@ -18,91 +26,10 @@ pub(super) struct Place {
     /// The node's path without the number.
     pub(super) stem: String,
     /// The queue's directory.
-    pub(super) directory: String,
+    pub(super) directory: Arc<str>,
     pub(super) data: Vec<u8>,
     /// The rights to it.
     pub(super) access: Arc<[Acl]>,
-}
-
-/// The making of a place, and the listing behind it if that is wanted.
-pub(super) struct Append {
-    pub(super) place: Arc<Place>,
-    pub(super) created: AnswerSender<Created>,
-    pub(super) listed: Option<AnswerSender<Vec<String>>>,
-}
-
-impl Append {
-    /// Returns the directory to list, if there is one.
-    pub(super) fn listing(&self) -> Option<Arc<str>> {
-        self.listed.as_ref().map(|_| self.place.directory.as_str().into())
-    }
-
-    /// Returns how to tell of the place, and the listing.
-    pub(super) fn into_parts(self) -> (AnswerSender<Created>, Option<List>) {
-        let path = self.listing();
-        (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answer }))
-    }
-}
-
-/// A request about one path.
-pub(super) struct OfPath<T> {
-    pub(super) path: Arc<str>,
-    pub(super) answer: AnswerSender<T>,
-}
-
-/// Requests of one kind.
-pub(super) trait Ask {
-    /// Returns its part in a batch.
-    fn part(&self) -> Part<'_>;
-
-    /// Whether it is still to be sent: somebody waits for its answer, or it is a deletion.
-    fn is_wanted(&self) -> bool;
-
-    /// The number of requests that it is: one, or two.
-    fn turns(&self) -> usize {
-        1
-    }
-}
-
-impl Ask for Append {
-    fn turns(&self) -> usize {
-        1 + usize::from(self.listed.is_some())
-    }
-
-    fn part(&self) -> Part<'_> {
-        let Place { stem, directory, data, .. } = &*self.place;
-        Part { kind: RequestKind::Append, path: directory, bytes: stem.len() + directory.len() + data.len() }
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.created.is_closed()
-    }
-}
-
-/// Deletes a node.
-pub(super) type Delete = OfPath<bool>;
-
-impl Ask for Delete {
-    fn part(&self) -> Part<'_> {
-        Part { kind: RequestKind::Delete, path: &self.path, bytes: self.path.len() }
-    }
-
-    fn is_wanted(&self) -> bool {
-        true
-    }
-}
-
-/// Lists a directory.
-pub(super) type List = OfPath<Vec<String>>;
-
-impl Ask for List {
-    fn part(&self) -> Part<'_> {
-        Part { kind: RequestKind::List, path: &self.path, bytes: self.path.len() }
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
-    }
 }
 
 /// Makes a place.
@@ -242,6 +169,84 @@ fn unexpected() -> Error {
     Error::UnexpectedError("the answer is not to what was asked".to_owned())
 }
 
+/// The directory that is changed by every transaction which makes places, for the number of that.
+pub(super) struct Stamp {
+    pub(super) path: Arc<str>,
+    /// Whether it could not be changed, and no directory was made since.
+    is_refused: AtomicBool,
+}
+
+impl Stamp {
+    /// At this path, which has not been refused yet.
+    pub(super) fn of(path: String) -> Self {
+        Self { path: path.into(), is_refused: AtomicBool::new(false) }
+    }
+
+    pub(super) fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Release);
+    }
+
+    /// Notes that a directory was made: it may be there now.
+    pub(super) fn try_again(&self) {
+        self.is_refused.store(false, Ordering::Release);
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
+    }
+}
+
+/// The lengths of the last listings in bytes, as far as they were long: by these, listings go together or by themselves.
+///
+/// No server limits what it answers, and the crate takes a frame of any length. But it holds a frame as a whole, and so does the
+/// server: 64 queues of 10,000 waiters each are 45 MB. The first listing of a directory in a session has no length that is known, and counts as
+/// short.
+#[derive(Debug, Default)]
+pub(super) struct Listings(Mutex<HashMap<Arc<str>, usize>>);
+
+impl Listings {
+    /// Notes how long a listing is.
+    pub(super) fn note(&self, directory: &Arc<str>, names: &[String]) {
+        // Each has its length before it.
+        let bytes = names.iter().map(|name| 4 + name.len()).sum();
+        let mut long = self.long();
+        if bytes <= SHORT {
+            long.remove(directory);
+            return;
+        }
+        if long.len() >= MOST_NOTED
+            && !long.contains_key(directory)
+            && let Some(any) = long.keys().next().cloned()
+        {
+            long.remove(&any);
+        }
+        long.insert(directory.clone(), bytes);
+    }
+
+    /// Divides these directories, in their order, into those that are listed by one request each time.
+    pub(super) fn divide(&self, directories: Vec<Arc<str>>) -> Vec<Vec<Arc<str>>> {
+        let long = self.long();
+        let (mut divided, mut bytes) = (Vec::<Vec<_>>::new(), 0);
+        for directory in directories {
+            let more = long.get(&directory).copied().unwrap_or(SHORT);
+            bytes += more;
+            match divided.last_mut() {
+                Some(together) if bytes <= MOST_BYTES_LISTED => together.push(directory),
+                _ => {
+                    divided.push(vec![directory]);
+                    bytes = more;
+                }
+            }
+        }
+        divided
+    }
+
+    fn long(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        // Every critical section leaves it valid after each statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,5 +262,46 @@ mod tests {
         for error in [Error::ConnectionLoss, Error::SessionExpired, Error::UnexpectedError("torn".to_owned())] {
             assert!(whole(error).is_err());
         }
+    }
+
+    fn paths(number: usize) -> Vec<Arc<str>> {
+        (0..number).map(|number| format!("/{number}").into()).collect()
+    }
+
+    fn names(bytes: usize) -> Vec<String> {
+        vec!["x".repeat(bytes - 4)]
+    }
+
+    fn lengths(listings: &Listings, number: usize) -> Vec<usize> {
+        listings.divide(paths(number)).iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn short_listings_go_together_and_long_ones_as_far_as_they_have_room() {
+        let (listings, all) = (Listings::default(), paths(MOST_TOGETHER));
+        assert_eq!(lengths(&listings, MOST_TOGETHER), [MOST_TOGETHER]);
+        listings.note(&all[1], &names(SHORT));
+        assert_eq!(lengths(&listings, MOST_TOGETHER), [MOST_TOGETHER], "it is short");
+        listings.note(&all[1], &names(MOST_BYTES_LISTED * 2));
+        assert_eq!(lengths(&listings, 4), [1, 1, 2]);
+        listings.note(&all[2], &names(MOST_BYTES_LISTED / 2));
+        listings.note(&all[3], &names(MOST_BYTES_LISTED / 2));
+        assert_eq!(lengths(&listings, 5), [1, 1, 2, 1]);
+        for path in &all {
+            listings.note(path, &[]);
+        }
+        assert_eq!(lengths(&listings, MOST_TOGETHER), [MOST_TOGETHER]);
+        assert!(listings.long().is_empty(), "what is short again is forgotten");
+        assert!(listings.divide(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn so_many_are_noted_at_most_and_the_last_one_always_is() {
+        let listings = Listings::default();
+        for path in paths(MOST_NOTED + 10) {
+            listings.note(&path, &names(SHORT + 1));
+            assert!(listings.long().contains_key(&path));
+        }
+        assert_eq!(listings.long().len(), MOST_NOTED);
     }
 }
