@@ -26,28 +26,27 @@ use tokio::time::Instant;
 use crate::client::Fate;
 use crate::error::{self, FIRST_PAUSE, StepError};
 use crate::release::Releaser;
-use crate::session::{Session, Sessions};
+use crate::session::{Session, Sessions, is_spent};
 use crate::wait::contention::{Event, QueuePosition};
-use crate::wait::entry::QueueEntry;
+use crate::wait::entry::LockQueues;
 use crate::wait::permits::{Permits, QueueYield};
-use crate::wait::queue::{LockQueues, is_spent};
 
 /// Acquires locks of any kind.
 #[derive(Debug)]
 pub(crate) struct Acquirer {
     sessions: Arc<Sessions>,
-    queue: LockQueues,
+    queues: LockQueues,
     permits: Permits,
     releaser: Releaser,
 }
 
 impl Acquirer {
-    pub(crate) fn new(sessions: Arc<Sessions>, queue: LockQueues, permits: Permits, releaser: Releaser) -> Self {
-        Self { sessions, queue, permits, releaser }
+    pub(crate) fn new(sessions: Arc<Sessions>, queues: LockQueues, permits: Permits, releaser: Releaser) -> Self {
+        Self { sessions, queues, permits, releaser }
     }
 
     /// Tries once: a node in the queue, and away with it unless it is the first.
-    pub(crate) async fn try_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
+    pub(crate) async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         let until = Instant::now() + attempt.op_timeout;
         let answer = async |session: &Arc<Session>| {
             self.try_in(session, attempt).await.map_err(|failure| failure.error(Phase::Acquire))
@@ -61,7 +60,7 @@ impl Acquirer {
     }
 
     async fn try_in(&self, session: &Arc<Session>, attempt: &Attempt) -> Result<Option<Grant>, StepError> {
-        let mut entry = QueueEntry::register(&self.queue, attempt, session, false).await?;
+        let mut entry = self.queues.register(attempt, session, false).await?;
         let position = entry.settle(Event::Begin).await?;
         if let Kind::Permits { .. } = attempt.kind {
             return self.permits.try_acquire(attempt, &mut entry, position).await;
@@ -148,7 +147,7 @@ impl Acquirer {
         attempt: &Attempt,
         refused: &watch::Sender<bool>,
     ) -> Result<Grant, StepError> {
-        let mut entry = QueueEntry::register(&self.queue, attempt, session, true).await?;
+        let mut entry = self.queues.register(attempt, session, true).await?;
         if let Kind::Permits { .. } = attempt.kind
             && let Some(granted) = self.permits.claim(attempt, &mut entry).await?
         {

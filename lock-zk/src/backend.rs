@@ -20,11 +20,11 @@ use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
 use crate::session::{SessionState, Sessions};
-use crate::several::SeveralClaims;
+use crate::several::SeveralAcquirer;
 use crate::store::force_release::ForceReleases;
 use crate::store::layout;
+use crate::wait::entry::LockQueues;
 use crate::wait::permits::Permits;
-use crate::wait::queue::LockQueues;
 
 /// Locks on ZooKeeper, for [`Client`](lock_core::Client).
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct ZkBackend {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) acquirer: Acquirer,
-    several: SeveralClaims,
+    several: SeveralAcquirer,
     renewer: Arc<Renewer>,
     leaver: Leaver,
     pub(crate) releaser: Releaser,
@@ -52,16 +52,21 @@ impl ZkBackend {
         let force_releases = ForceReleases::below(&layout.prefix);
         let releaser = Releaser::new(registry.clone(), force_releases.clone());
         let renewer = Arc::new(Renewer::new(registry.clone(), force_releases.clone()));
-        let queue = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
+        let queues = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
         let has_transactions = client_crate.has_transactions();
         // A claim makes a directory anew, and others' rights to it would be gone.
         let claims = has_transactions && config.access == Access::Everybody;
-        let permits = Permits::new(queue.clone(), registry.clone(), releaser.clone(), claims);
-        let several =
-            SeveralClaims::new(sessions.clone(), registry.clone(), layout.clone(), releaser.clone(), has_transactions);
+        let permits = Permits::new(registry.clone(), releaser.clone(), claims);
+        let several = SeveralAcquirer::new(
+            sessions.clone(),
+            registry.clone(),
+            layout.clone(),
+            releaser.clone(),
+            has_transactions,
+        );
         Ok(Self {
             several,
-            acquirer: Acquirer::new(sessions.clone(), queue, permits, releaser.clone()),
+            acquirer: Acquirer::new(sessions.clone(), queues, permits, releaser.clone()),
             leaver: Leaver::new(renewer.clone(), registry.clone()),
             renewer,
             releaser,

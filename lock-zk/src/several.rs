@@ -19,14 +19,13 @@ use crate::release::Releaser;
 use crate::session::{Session, Sessions};
 use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;
-use crate::wait::queue::granted;
 
 /// The most locks that one transaction takes: the servers carry out nothing else meanwhile.
 const MOST: usize = 64;
 
 /// Takes several locks at once.
 #[derive(Debug)]
-pub(crate) struct SeveralClaims {
+pub(crate) struct SeveralAcquirer {
     sessions: Arc<Sessions>,
     registry: Arc<Registry>,
     layout: Arc<Layout>,
@@ -34,7 +33,7 @@ pub(crate) struct SeveralClaims {
     has_transactions: bool,
 }
 
-impl SeveralClaims {
+impl SeveralAcquirer {
     pub(crate) fn new(
         sessions: Arc<Sessions>,
         registry: Arc<Registry>,
@@ -111,7 +110,7 @@ impl SeveralClaims {
             self.registry.set_node(registration, node);
             let what = "the session was suspended when the locks were granted";
             let suspended = || attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
-            grants.push(granted(attempt, session, czxid, sent_at)?.ok_or_else(suspended)?);
+            grants.push(session.grant(attempt, czxid, sent_at)?.ok_or_else(suspended)?);
         }
         Ok(SeveralOutcome::Granted(grants))
     }

@@ -19,7 +19,7 @@ use crate::backend::ZkBackend;
 #[async_trait]
 impl MutexBackend for ZkBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
@@ -31,7 +31,7 @@ impl MutexBackend for ZkBackend {
 #[async_trait]
 impl ReentrantBackend for ZkBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {

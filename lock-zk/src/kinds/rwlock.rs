@@ -16,11 +16,11 @@ use crate::wait::downgrade::{Downgrade, Downgraded};
 #[async_trait]
 impl RwLockBackend for ZkBackend {
     async fn try_read(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn try_write(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {

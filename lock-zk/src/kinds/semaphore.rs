@@ -14,7 +14,7 @@ use crate::registry::{Registration, Registry};
 #[async_trait]
 impl SemaphoreBackend for ZkBackend {
     async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(attempt).await
+        self.acquirer.try_acquire(attempt).await
     }
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {

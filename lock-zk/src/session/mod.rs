@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Attempt;
-use lock_core::{Error, ErrorKind, Phase};
+use lock_core::driver::{Attempt, Grant};
+use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -249,7 +249,7 @@ impl Session {
     }
 
     /// Returns for how long from `start` on, which has passed, the session may be believed in; `None` once it is over.
-    pub(crate) fn lasts_from(&self, start: BootInstant) -> Option<Duration> {
+    fn lasts_from(&self, start: BootInstant) -> Option<Duration> {
         let mut lease = self.lease();
         (!lease.is_over(SystemClock.now())).then(|| lease.end().since(start))
     }
@@ -283,6 +283,18 @@ impl Session {
         tokio::time::timeout(poller.pause(POLL_INTERVAL), self.watchable.acquire_many(bytes)).await.ok()?.ok()
     }
 
+    /// Returns the grant that the answer to a request sent at this instant proves, with the token of this transaction; `None` while no
+    /// server is reached, or if the session is over.
+    pub(crate) fn grant(&self, attempt: &Attempt, czxid: i64, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
+        let valid_for = self.is_connected().then(|| self.lasts_from(sent_at)).flatten();
+        let Some(valid_for) = valid_for else { return Ok(None) };
+        let token = u64::try_from(czxid).ok().and_then(FencingToken::new).ok_or_else(|| {
+            let what = format!("the transaction {czxid:#x} is no fencing token: it exceeds 2^53");
+            attempt.error(ErrorKind::Protocol, Phase::Acquire, what)
+        })?;
+        Ok(Some(Grant::new(Some(token), sent_at, valid_for.min(attempt.ttl))))
+    }
+
     /// Resolves when the session is over and its holders have been told.
     pub(crate) async fn ended(&self) {
         // The sender lives as long as `self`.
@@ -292,4 +304,9 @@ impl Session {
     fn lease(&self) -> MutexGuard<'_, SessionLease> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the answer took so long that next to nothing is left of the grant: the connection was lost meanwhile, say.
+pub(crate) fn is_spent(grant: &Grant) -> bool {
+    SystemClock.now().since(grant.sent_at) >= grant.valid_for / 10 * 9
 }

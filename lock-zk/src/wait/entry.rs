@@ -1,21 +1,24 @@
-//! One attempt in a queue: makes the requests that its [`Contention`] asks for.
+//! The places of a client's attempts in the queues of its locks: makes the requests that an attempt's [`Contention`] asks for.
 
 use std::sync::Arc;
 
 use futures_util::future::join;
 use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant, log};
+use lock_core::driver::{Attempt, Grant, Kind, log};
 
-use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, waits_for_neighbour};
-use super::queue::{LockQueues, QueueEvent, granted};
+use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way, waits_for_neighbour};
+use super::watch::wait_for_node;
 use crate::client::{Created, Failure, Fate};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
-use crate::registry::Registration;
+use crate::registry::{Registration, Registry};
 use crate::session::Session;
 use crate::store::contender::{Contender, Role};
-use crate::store::layout::LockPaths;
+use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;
+
+/// The events of a queue at the servers.
+pub(crate) type QueueEvent = Event<Created, Contender>;
 
 impl Member<Created> for Contender {
     fn role(&self) -> Role {
@@ -27,33 +30,65 @@ impl Member<Created> for Contender {
     }
 }
 
+/// The queues of a client's locks.
+#[derive(Debug)]
+pub(crate) struct LockQueues {
+    registry: Arc<Registry>,
+    layout: Arc<Layout>,
+    unfair_mutex: bool,
+}
+
+impl LockQueues {
+    pub(crate) fn new(registry: Arc<Registry>, layout: Arc<Layout>, unfair_mutex: bool) -> Self {
+        Self { registry, layout, unfair_mutex }
+    }
+
+    /// Registers an attempt, once it is known that others speak the dialect of its node. It has to begin then. A try does not wait:
+    /// it is to know how the queue is at the servers.
+    pub(crate) async fn register<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        session: &Arc<Session>,
+        waits: bool,
+    ) -> Result<QueueEntry<'a>, StepError> {
+        let lock = LockPaths::of(&self.layout, &attempt.name, attempt.kind)?;
+        if lock.is_shared() {
+            // Boxed, since it is rare, and would be in the future of every acquisition.
+            Box::pin(retry_unanswered(|| check_dialect(session, &lock))).await?;
+        }
+        Ok(QueueEntry {
+            registry: &self.registry,
+            attempt,
+            registration: self.registry.register(attempt.id, session, lock),
+            contention: Contention::new(self.way(attempt)),
+            is_fresh: true,
+            waits,
+            is_unlisted: false,
+        })
+    }
+
+    /// Returns the way of an attempt. At a path that is shared with clients of other libraries everybody is in the queue.
+    fn way(&self, attempt: &Attempt) -> Way {
+        let claims = self.unfair_mutex && attempt.kind == Kind::Mutex && !attempt.name.is_key();
+        if claims { Way::Claim } else { Way::Append }
+    }
+}
+
 /// One attempt in the queue of its lock, in one session.
 pub(crate) struct QueueEntry<'a> {
-    queues: &'a LockQueues,
+    registry: &'a Registry,
     attempt: &'a Attempt,
     pub(crate) registration: Arc<Registration>,
     contention: Contention<Created>,
     /// Whether nothing was asked for yet that the registration could have.
     is_fresh: bool,
-    /// Whether the attempt waits. A try is to know how the queue is at the servers.
+    /// Whether the attempt waits.
     waits: bool,
     /// Whether it waits for a node that was not listed.
     is_unlisted: bool,
 }
 
-impl<'a> QueueEntry<'a> {
-    /// Registers an attempt, which then has to begin.
-    pub(crate) async fn register(
-        queues: &'a LockQueues,
-        attempt: &'a Attempt,
-        session: &Arc<Session>,
-        waits: bool,
-    ) -> Result<Self, StepError> {
-        let registration = retry_unanswered(|| register(queues, attempt, session)).await?;
-        let contention = Contention::new(queues.way(attempt));
-        Ok(Self { queues, attempt, registration, contention, is_fresh: true, waits, is_unlisted: false })
-    }
-
+impl QueueEntry<'_> {
     /// Notes that something was asked for: whatever the attempt asks for from now on is of a registration of its own.
     pub(super) fn has_asked(&mut self) {
         self.is_fresh = false;
@@ -64,8 +99,13 @@ impl<'a> QueueEntry<'a> {
         let mut pauses = pauses();
         loop {
             let asked = match self.contention.step(event) {
-                Action::Ask(request) => self.ask(request).await,
                 Action::Stand(position) => return Ok(position),
+                Action::Ask(Request::Append) => self.append().await,
+                Action::Ask(Request::Claim) => self.claim().await,
+                Action::Ask(Request::List) => self.list().await,
+                // Boxed, since they are rare, and would be in the future of every acquisition.
+                Action::Ask(Request::Find) => Box::pin(self.find()).await,
+                Action::Ask(Request::MakeDirectory) => Box::pin(self.make_directory()).await,
             };
             event = match asked {
                 Err(error) if error.is(Fate::Unknown) => {
@@ -79,20 +119,6 @@ impl<'a> QueueEntry<'a> {
         }
     }
 
-    async fn ask(&mut self, request: Request) -> Result<QueueEvent, StepError> {
-        match request {
-            Request::Append => self.append().await,
-            Request::Claim => self.claim().await,
-            Request::Find => self.find().await,
-            Request::List => self.list().await,
-            Request::MakeDirectory => {
-                self.queues.registry.make_directory(&self.registration).await?;
-                self.is_fresh = true;
-                Ok(Event::DirectoryMade)
-            }
-        }
-    }
-
     /// Takes the place at the end of the queue, and looks around.
     async fn append(&mut self) -> Result<QueueEvent, StepError> {
         let record = self.prepare().await?;
@@ -100,7 +126,7 @@ impl<'a> QueueEntry<'a> {
         let stem = registration.lock.stem(registration.grant);
         let sent_at = SystemClock.now();
         let connection = &registration.session.connection;
-        let last = self.queues.registry.last_role(&registration.lock);
+        let last = self.registry.last_role(&registration.lock);
         if self.waits && last.is_some_and(|last| waits_for_neighbour(registration.lock.role, last)) {
             return match connection.enqueue(&stem, &record, &registration.lock.directory).await {
                 Ok(node) => Ok(self.enqueued(&registration, node, sent_at)),
@@ -110,7 +136,7 @@ impl<'a> QueueEntry<'a> {
         let (created, listed) = connection.append(&stem, &record, &registration.lock.directory);
         match created.await {
             Ok(node) => {
-                self.queues.registry.set_node(&registration, node.clone());
+                self.registry.set_node(&registration, node.clone());
                 // It asks for the listing, which is on its way.
                 let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
                 self.listed(listed.await, sent_at)
@@ -121,7 +147,7 @@ impl<'a> QueueEntry<'a> {
 
     /// Notes the attempt's node, and returns the node of this process right before it, if that is the one to wait for.
     fn enqueued(&mut self, registration: &Registration, node: Created, sent_at: BootInstant) -> QueueEvent {
-        let before = self.queues.registry.set_node_behind(registration, node.clone());
+        let before = self.registry.set_node_behind(registration, node.clone());
         // It asks for the listing, which may not be needed.
         let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
         let before = before.filter(|before| waits_for_neighbour(registration.lock.role, before.role));
@@ -142,7 +168,7 @@ impl<'a> QueueEntry<'a> {
         let sent_at = SystemClock.now();
         match registration.session.connection.claim(&registration.lock.directory, &path, &record).await {
             Ok(Some(node)) => {
-                self.queues.registry.set_node(registration, node.clone());
+                self.registry.set_node(registration, node.clone());
                 Ok(Event::Created(node, sent_at))
             }
             Ok(None) => Ok(Event::Taken),
@@ -150,30 +176,40 @@ impl<'a> QueueEntry<'a> {
         }
     }
 
+    /// Returns the record of a node that is to be made, and registers the attempt anew unless nothing was asked for yet.
+    async fn prepare(&mut self) -> Result<Vec<u8>, StepError> {
+        if !std::mem::take(&mut self.is_fresh) {
+            let (session, lock) = (self.registration.session.clone(), self.registration.lock.clone());
+            if lock.is_shared() {
+                Box::pin(check_dialect(&session, &lock)).await?;
+            }
+            self.registration = self.registry.register(self.attempt.id, &session, lock);
+        }
+        let timeout = self.registration.session.connection.timeout();
+        Ok(HolderRecord::new(self.attempt, timeout).to_bytes())
+    }
+
     fn not_made(&self, failure: Failure) -> Result<QueueEvent, StepError> {
         match failure.fate {
             Fate::Missing => Ok(Event::NoDirectory),
-            _ => Err(self.queues.registry.refused_node(&self.registration, failure).into()),
+            _ => Err(self.registry.refused_node(&self.registration, failure).into()),
         }
     }
 
-    /// Returns the record of a node that is to be made, and registers the attempt anew unless nothing was asked for yet.
-    async fn prepare(&mut self) -> Result<Vec<u8>, StepError> {
-        let session = self.registration.session.clone();
-        if !std::mem::take(&mut self.is_fresh) {
-            self.registration = register(self.queues, self.attempt, &session).await?;
-        }
-        Ok(HolderRecord::new(self.attempt, session.connection.timeout()).to_bytes())
+    async fn make_directory(&mut self) -> Result<QueueEvent, StepError> {
+        self.registry.make_directory(&self.registration).await?;
+        self.is_fresh = true;
+        Ok(Event::DirectoryMade)
     }
 
     /// Searches for a node whose answer was lost, or that was not listed.
     async fn find(&self) -> Result<QueueEvent, StepError> {
         let registration = &self.registration;
-        self.queues.registry.forget_node(registration);
+        self.registry.forget_node(registration);
         let found = registration.own_nodes(&registration.lock.directory).await?.into_iter().next();
         Ok(Event::Found(found.map(|(contender, node)| {
             let node = Created { path: registration.lock.queue_path(&contender.name), czxid: node.czxid };
-            self.queues.registry.set_node(registration, node.clone());
+            self.registry.set_node(registration, node.clone());
             node
         })))
     }
@@ -187,15 +223,6 @@ impl<'a> QueueEntry<'a> {
         self.listed(listed, sent_at)
     }
 
-    /// Waits until the node before may have gone, and returns what to make of it; with the instant at which it came, if it came as news.
-    pub(crate) async fn wait_for_node(
-        &mut self,
-        node: &Contender,
-    ) -> Result<(Option<BootInstant>, QueueEvent), Failure> {
-        let is_unlisted = std::mem::take(&mut self.is_unlisted);
-        self.queues.wait_for_node(&self.registration, node, is_unlisted).await
-    }
-
     fn listed(&self, listed: Result<Vec<String>, Failure>, sent_at: BootInstant) -> Result<QueueEvent, StepError> {
         let names = match listed {
             Err(failure) if failure.fate == Fate::Missing => Vec::new(),
@@ -203,6 +230,16 @@ impl<'a> QueueEntry<'a> {
         };
         let queue = self.registration.lock.queue(names)?;
         Ok(if self.is_withdrawn() { Event::Withdrawn } else { Event::Listed(queue, sent_at) })
+    }
+
+    /// Waits until the node before may have gone, and returns what to make of it; with the instant at which it came, if it came as news.
+    pub(crate) async fn wait_for_node(
+        &mut self,
+        node: &Contender,
+    ) -> Result<(Option<BootInstant>, QueueEvent), Failure> {
+        let is_unlisted = std::mem::take(&mut self.is_unlisted);
+        let news = wait_for_node(self.registry, &self.registration, node, is_unlisted).await?;
+        Ok((news.came_at, news.handed_over.map_or(Event::Look, Event::HandedOver)))
     }
 
     /// Whether this client itself has taken the node away: with the end of its session, or because the attempt gave way.
@@ -214,25 +251,10 @@ impl<'a> QueueEntry<'a> {
     /// server is reached, or if the session is over.
     pub(crate) fn grant(&self, sent_at: BootInstant) -> Result<Option<Grant>, Error> {
         match self.contention.node() {
-            Some(node) if !self.is_withdrawn() => {
-                granted(self.attempt, &self.registration.session, node.czxid, sent_at)
-            }
+            Some(node) if !self.is_withdrawn() => self.registration.session.grant(self.attempt, node.czxid, sent_at),
             _ => Ok(None),
         }
     }
-}
-
-/// Registers an attempt in the place of what it had before, once it is known that others speak the dialect of its node.
-async fn register(
-    queues: &LockQueues,
-    attempt: &Attempt,
-    session: &Arc<Session>,
-) -> Result<Arc<Registration>, StepError> {
-    let lock = LockPaths::of(&queues.layout, &attempt.name, attempt.kind)?;
-    if lock.is_shared() {
-        check_dialect(session, &lock).await?;
-    }
-    Ok(queues.registry.register(attempt.id, session, lock))
 }
 
 /// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would

@@ -4,9 +4,10 @@ pub(crate) mod contention;
 pub(crate) mod downgrade;
 pub(crate) mod entry;
 mod free_permits;
+mod permit_taking;
 pub(crate) mod permits;
-pub(crate) mod queue;
 pub(crate) mod taking;
+mod watch;
 
 use std::time::Duration;
 

@@ -17,7 +17,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join;
 use lock_core::Phase;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, BusyLocks, Grant};
@@ -27,10 +26,8 @@ use tokio::time::{Instant, timeout};
 use super::contention::{Event, QueuePosition};
 use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
-use super::queue::{LockQueues, granted, is_spent};
-use super::taking::{Taking, TakingAction, TakingEvent};
-use crate::client::{Created, Failure, Fate};
-use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
+use super::permit_taking::PermitTaking;
+use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
 use crate::store::contender::Contender;
@@ -65,7 +62,6 @@ impl QueueYield {
 /// The permits of semaphores.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    queue: LockQueues,
     registry: Arc<Registry>,
     releaser: Releaser,
     /// Whether permits may be taken without a place in the queue.
@@ -75,8 +71,8 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    pub(crate) fn new(queue: LockQueues, registry: Arc<Registry>, releaser: Releaser, claims: bool) -> Self {
-        Self { queue, registry, releaser, claims, busy: Mutex::default() }
+    pub(crate) fn new(registry: Arc<Registry>, releaser: Releaser, claims: bool) -> Self {
+        Self { registry, releaser, claims, busy: Mutex::default() }
     }
 
     /// Takes permits without a place in the queue, if nobody is there and they are within the limit; `None` if not, and then nothing
@@ -96,7 +92,7 @@ impl Permits {
             return Ok(None);
         }
         entry.has_asked();
-        let granted = self.make_permits(attempt, registration, None).await?;
+        let granted = PermitTaking::new(attempt, registration, &self.registry, None).run(&self.releaser).await?;
         if granted.is_none() {
             self.found_held(registration);
         }
@@ -148,7 +144,7 @@ impl Permits {
                 QueuePosition::Behind(node) => {
                     let left = until.saturating_duration_since(Instant::now());
                     let moves_within = left.min(attempt.op_timeout / PART_FOR_ONE_PLACE);
-                    match timeout(moves_within, self.queue.wait_for_node(registration, node, false)).await {
+                    match timeout(moves_within, entry.wait_for_node(node)).await {
                         Ok(news) => {
                             news?;
                         }
@@ -195,170 +191,7 @@ impl Permits {
     /// Makes the permits in the place of the node in the queue; `None` if that is lost.
     async fn take_place(&self, attempt: &Attempt, registration: &Registration) -> Result<Option<Grant>, StepError> {
         let Some(place) = registration.node() else { return Ok(None) };
-        self.make_permits(attempt, registration, Some(&place)).await
-    }
-
-    /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the
-    /// queue is lost or, without one, somebody is there or they were too many.
-    async fn make_permits(
-        &self,
-        attempt: &Attempt,
-        registration: &Registration,
-        place: Option<&Created>,
-    ) -> Result<Option<Grant>, StepError> {
-        let (mut sent_at, mut pauses, mut was_spent) = (SystemClock.now(), error::pauses(), false);
-        let free = FreePermits::new(attempt, registration, &self.registry);
-        let (mut taking, mut token) = match place {
-            Some(place) => (Taking::in_place(registration.lock.is_shared()), Some(place.czxid)),
-            None => (Taking::without_place(), None),
-        };
-        let (mut action, mut listed) = (TakingAction::Make, None);
-        loop {
-            let asked = match action {
-                TakingAction::Make => match place {
-                    Some(place) => self.exchange(attempt, registration, place).await,
-                    None => {
-                        sent_at = SystemClock.now();
-                        let (made, names) = self.make_behind_nobody(attempt, registration).await;
-                        listed = names.ok();
-                        made.map(|made| match made {
-                            Some(czxid) => {
-                                token = Some(czxid);
-                                TakingEvent::Made
-                            }
-                            None => TakingEvent::Occupied,
-                        })
-                    }
-                },
-                TakingAction::MakeDirectory => self.make_directories(registration, place.is_none()).await,
-                TakingAction::Find => {
-                    sent_at = SystemClock.now();
-                    let found = self.find_permits(registration).await;
-                    found.map(|czxid| {
-                        token = token.or(czxid);
-                        TakingEvent::Found(czxid.is_some())
-                    })
-                }
-                TakingAction::Count => self.count(free, place.is_none(), listed.take()).await.map(TakingEvent::Counted),
-                TakingAction::Taken => {
-                    match granted(attempt, &registration.session, token.unwrap_or_default(), sent_at)? {
-                        Some(granted) if is_spent(&granted) && !was_spent => {
-                            was_spent = true;
-                            action = TakingAction::Find;
-                            continue;
-                        }
-                        Some(granted) => return Ok(Some(granted)),
-                        None => {
-                            // No server is reached. Whoever calls gives up when the session ends.
-                            tokio::time::sleep(FIRST_PAUSE).await;
-                            continue;
-                        }
-                    }
-                }
-                TakingAction::GiveBack => return self.releaser.withdraw(registration).await,
-                TakingAction::InVain => return Ok(None),
-            };
-            let event = match asked {
-                Err(error) if error.is(Fate::Unknown) => {
-                    // What was asked for is searched for at once, and then now and then.
-                    if action == TakingAction::Find {
-                        tokio::time::sleep(pauses.next().unwrap_or(FIRST_PAUSE)).await;
-                    }
-                    TakingEvent::Unanswered
-                }
-                Err(error) if error.is(Fate::Missing) && action == TakingAction::Make => TakingEvent::Missing,
-                // Whoever may not delete the directory of the queue has a place there.
-                Err(error) if error.is(Fate::Denied) && action == TakingAction::Make && place.is_none() => {
-                    TakingEvent::Occupied
-                }
-                asked => asked?,
-            };
-            action = taking.step(event);
-        }
-    }
-
-    /// Makes the directory of the permits, and that of the queue if the attempt has no place there.
-    async fn make_directories(&self, registration: &Registration, with_queue: bool) -> Result<TakingEvent, StepError> {
-        let (connection, lock) = (&registration.session.connection, &registration.lock);
-        let permits = connection.make_directory(lock.permit_directory());
-        let queue = async { if with_queue { connection.make_directory(&lock.directory).await } else { Ok(()) } };
-        let (permits, queue) = join(permits, queue).await;
-        permits?;
-        queue?;
-        Ok(TakingEvent::DirectoryMade)
-    }
-
-    /// Counts the permits up to ours, by a listing that was made after them if there is one. Without a place nobody has compared the limits before.
-    async fn count(
-        &self,
-        free: FreePermits<'_>,
-        is_claim: bool,
-        listed: Option<Vec<String>>,
-    ) -> Result<bool, StepError> {
-        if !is_claim {
-            return retry_unanswered(|| free.is_within_limit()).await;
-        }
-        let names = match listed {
-            Some(names) => names,
-            None => retry_unanswered(async || Ok(free.list_permits().await?)).await?,
-        };
-        retry_unanswered(|| free.is_claim_within_limit(names.clone())).await
-    }
-
-    /// Makes the permits unless somebody is in the queue, and lists all permits behind them. Returns the transaction, which is the token.
-    async fn make_behind_nobody(
-        &self,
-        attempt: &Attempt,
-        registration: &Registration,
-    ) -> (Result<Option<i64>, StepError>, Result<Vec<String>, Failure>) {
-        let free = FreePermits::new(attempt, registration, &self.registry);
-        let record = HolderRecord::new(attempt, registration.session.connection.timeout()).to_bytes();
-        let wanted = match registration.lock.permits(registration.grant, free.asked(), record.len()) {
-            Ok(wanted) => wanted,
-            Err(error) => return (Err(error.into()), Ok(Vec::new())),
-        };
-        let (claimed, listed) = registration.claim(&wanted, &record);
-        let (claimed, listed) = join(claimed, listed).await;
-        let made = claimed.map_err(StepError::from).map(|nodes| {
-            let nodes = nodes?;
-            let czxid = nodes.first().map(|node| node.czxid);
-            self.registry.set_permits(registration, nodes.into_iter().map(|node| node.path).collect());
-            czxid
-        });
-        (made, listed)
-    }
-
-    /// Leaves the queue with the permits. The token is the transaction that made the place in the queue.
-    async fn exchange(
-        &self,
-        attempt: &Attempt,
-        registration: &Registration,
-        place: &Created,
-    ) -> Result<TakingEvent, StepError> {
-        let record = HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(place.czxid);
-        let (record, asked) = (record.to_bytes(), FreePermits::new(attempt, registration, &self.registry).asked());
-        let wanted = registration.lock.permits(registration.grant, asked, record.len())?;
-        let (sent_at, next) = (SystemClock.now(), self.registry.waiter_behind(registration));
-        match registration.exchange(std::slice::from_ref(&place.path), &wanted, &record).await {
-            Ok(paths) => {
-                if let Some(next) = next {
-                    self.registry.left_queue(registration, next, sent_at);
-                }
-                self.registry.set_permits(registration, paths);
-                Ok(TakingEvent::Made)
-            }
-            Err(failure) => Err(failure.into()),
-        }
-    }
-
-    /// Searches for permits of which the answer was lost, and returns the transaction that made them.
-    async fn find_permits(&self, registration: &Registration) -> Result<Option<i64>, StepError> {
-        let found = registration.own_nodes(registration.lock.permit_directory()).await?;
-        let paths: Vec<_> = found.iter().map(|(contender, _)| registration.lock.permit_path(&contender.name)).collect();
-        if !paths.is_empty() {
-            self.registry.set_permits(registration, paths);
-        }
-        Ok(found.first().map(|(_, node)| node.czxid))
+        PermitTaking::new(attempt, registration, &self.registry, Some(&place)).run(&self.releaser).await
     }
 }
 

@@ -1,0 +1,77 @@
+//! The wait for a node of a queue to go: told by this process if it is one of its own, watched at the servers if not.
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+
+use super::POLL_INTERVAL;
+use crate::client::{Failure, Fate};
+use crate::registry::{Registration, Registry};
+use crate::session::Poller;
+use crate::store::contender::Contender;
+
+/// The news that the awaited node may have gone.
+#[derive(Debug, Default)]
+pub(super) struct NodeNews {
+    /// The instant at which it came, if it came as news.
+    pub(super) came_at: Option<BootInstant>,
+    /// The sending of the request by which the awaited node was handed over to the one that waits.
+    pub(super) handed_over: Option<BootInstant>,
+}
+
+/// Waits until this node of the queue may have gone. One of this process tells; of another one's the servers tell, and are asked now and
+/// then. They are asked once of one of this process that was not listed: somebody else may have deleted it.
+pub(super) async fn wait_for_node(
+    registry: &Registry,
+    registration: &Registration,
+    node: &Contender,
+    is_unlisted: bool,
+) -> Result<NodeNews, Failure> {
+    let path = &*registration.lock.queue_path(&node.name);
+    if let Some(leaving) = registry.until_gone(path, registration.grant) {
+        let handed_over = tokio::select! {
+            biased;
+            handed_over = leaving => handed_over,
+            was_gone = was_gone(registration, path), if is_unlisted => return was_gone.map(|()| NodeNews::default()),
+        };
+        return Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over });
+    }
+    let poller = registration.session.pollers.begin();
+    let Some(_kept) = registration.session.watch_budget(path, &poller).await else { return Ok(NodeNews::default()) };
+    match registration.session.connection.watch(path).await {
+        Ok(Some(change)) => tokio::select! {
+            biased;
+            () = change => Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over: None }),
+            gone = is_gone(registration, path, &poller) => gone.map(|()| NodeNews::default()),
+        },
+        // The listing that follows is repeated until it is answered.
+        Err(failure) if failure.fate != Fate::Unknown => Err(failure),
+        _ => Ok(NodeNews::default()),
+    }
+}
+
+/// Looks at one node once, after a while, and resolves if it is gone.
+async fn was_gone(registration: &Registration, path: &str) -> Result<(), Failure> {
+    let poller = registration.session.pollers.begin();
+    loop {
+        tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
+        match registration.session.connection.is_there(path).await {
+            Ok(false) => return Ok(()),
+            Ok(true) => break,
+            Err(failure) if failure.fate != Fate::Unknown => return Err(failure),
+            Err(_) => {}
+        }
+    }
+    drop(poller);
+    std::future::pending().await
+}
+
+/// Looks at one node now and then, until it is gone.
+async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -> Result<(), Failure> {
+    loop {
+        tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
+        match registration.session.connection.is_there(path).await {
+            Ok(false) => return Ok(()),
+            Err(failure) if failure.fate != Fate::Unknown => return Err(failure),
+            _ => {}
+        }
+    }
+}
