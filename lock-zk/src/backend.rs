@@ -13,6 +13,7 @@ use crate::access::Access;
 use crate::acquire::Acquirer;
 use crate::client::ClientCrate;
 use crate::config::ZkConfig;
+use crate::downgrade::Downgrader;
 use crate::inspect::Inspector;
 use crate::leave::Leaver;
 use crate::records::Records;
@@ -35,6 +36,7 @@ pub struct ZkBackend {
     several: SeveralAcquirer,
     renewer: Arc<Renewer>,
     leaver: Leaver,
+    pub(crate) downgrader: Downgrader,
     pub(crate) releaser: Releaser,
     pub(crate) inspector: Inspector,
     pub(crate) records: Records,
@@ -69,6 +71,7 @@ impl ZkBackend {
             acquirer: Acquirer::new(sessions.clone(), queues, permits, releaser.clone()),
             leaver: Leaver::new(renewer.clone(), registry.clone()),
             renewer,
+            downgrader: Downgrader::new(registry.clone()),
             releaser,
             records: Records::new(sessions.clone(), registry.clone(), layout.prefix.clone(), op_timeout),
             inspector: Inspector::new(sessions.clone(), registry.clone(), layout, force_releases, op_timeout),

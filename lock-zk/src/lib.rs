@@ -20,6 +20,7 @@ mod acquire;
 mod backend;
 mod client;
 mod config;
+mod downgrade;
 mod error;
 mod guarantees;
 #[cfg(test)]

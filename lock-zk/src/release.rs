@@ -8,7 +8,7 @@ use lock_core::driver::{Attempt, Cancelled, Grant, Released, wait};
 use lock_core::{Error, ErrorKind, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Connection, Failure, Fate};
+use crate::client::{Connection, Failure, Fate, NewNode};
 use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::store::force_release::ForceReleases;
@@ -40,6 +40,68 @@ impl Releaser {
             }
         };
         wait::within(&SystemClock, attempt, Phase::Release, released).await
+    }
+
+    /// Releases some of the permits, so that this many are kept.
+    pub(crate) async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
+        let Some(registration) = self.registry.get(attempt.id) else { return Err(no_permits(attempt)) };
+        let shrunk = async {
+            tokio::select! {
+                biased;
+                shrunk = retry_unanswered(|| self.keep(attempt, &registration, keep)) => match shrunk {
+                    // An earlier request may have done it.
+                    Err(StepError::Failure(failure)) if registration.is_changing() => {
+                        Err(error::unsettled(failure, Phase::Release))
+                    }
+                    shrunk => shrunk.map_err(|failure| failure.error(Phase::Release)),
+                },
+                // By our clock: nobody has said that they are gone.
+                () = registration.session.ended() => Err(error::out_of_time(Phase::Release)),
+            }
+        };
+        wait::within(&SystemClock, attempt, Phase::Release, shrunk).await
+    }
+
+    /// Releases what is more than this, by one transaction. What is there is looked for each time: an earlier sending may
+    /// have done it, and its answer been lost.
+    async fn keep(&self, attempt: &Attempt, registration: &Registration, keep: u32) -> Result<(), StepError> {
+        // A call that was dropped is finished in the background, while the next one may come.
+        let _turn = registration.changes.lock().await;
+        let (mut left, mut kept, mut given) = (0_u32, Vec::new(), Vec::new());
+        let mut data = Vec::new();
+        for (lease, node) in registration.own_nodes(registration.lock.permit_directory()).await? {
+            let path = registration.lock.permit_path(&lease.name);
+            if lease.permits <= keep - left.min(keep) {
+                left += lease.permits;
+                kept.push(path);
+            } else {
+                given.push(path);
+            }
+            data = node.data;
+        }
+        if kept.is_empty() && given.is_empty() {
+            return Err(no_permits(attempt).into());
+        }
+        if given.is_empty() {
+            self.registry.set_permits(registration, kept);
+            return Ok(());
+        }
+        // Behind a `sync`: an earlier sending has not done it.
+        self.registry.set_permits(registration, kept.iter().chain(&given).cloned().collect());
+        // One node for many permits: one for fewer takes its place.
+        let fewer = (left < keep).then(|| {
+            registration.lock.permit_path(&registration.lock.dialect.stem_of_many(registration.grant, keep - left))
+        });
+        let fewer: Vec<_> = fewer.into_iter().map(NewNode::Sequential).collect();
+        match registration.exchange(&given, &fewer, &data).await {
+            Ok(new) => {
+                kept.extend(new);
+                self.registry.set_permits(registration, kept);
+                Ok(())
+            }
+            Err(failure) if failure.fate == Fate::Missing => Err(no_permits(attempt).into()),
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// Cancels an attempt, however much of it is at the servers.
@@ -211,6 +273,10 @@ fn together(outcomes: Vec<Result<bool, Failure>>) -> Result<bool, Failure> {
         _ if may_be_done => Failure { fate: Fate::Unknown, ..failure },
         _ => failure,
     })
+}
+
+fn no_permits(attempt: &Attempt) -> Error {
+    attempt.error(ErrorKind::NotHeld, Phase::Release, "the servers have no such permits (any more)")
 }
 
 #[cfg(test)]

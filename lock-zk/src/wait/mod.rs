@@ -1,7 +1,6 @@
 //! The queue of a lock: nodes in it, and the waits for those before them.
 
 pub(crate) mod contention;
-pub(crate) mod downgrade;
 pub(crate) mod entry;
 mod free_permits;
 mod permit_taking;
