@@ -24,6 +24,7 @@ use crate::session::{SessionState, Sessions};
 use crate::several::SeveralAcquirer;
 use crate::store::force_release::ForceReleases;
 use crate::store::layout;
+use crate::wait::Waits;
 use crate::wait::entry::LockQueues;
 use crate::wait::permits::Permits;
 
@@ -33,6 +34,7 @@ pub struct ZkBackend {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) acquirer: Acquirer,
+    pub(crate) waits: Waits,
     several: SeveralAcquirer,
     renewer: Arc<Renewer>,
     leaver: Leaver,
@@ -54,11 +56,11 @@ impl ZkBackend {
         let force_releases = ForceReleases::below(&layout.prefix);
         let releaser = Releaser::new(registry.clone(), force_releases.clone());
         let renewer = Arc::new(Renewer::new(registry.clone(), force_releases.clone()));
-        let queues = LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex);
+        let queues = Arc::new(LockQueues::new(registry.clone(), layout.clone(), config.unfair_mutex));
         let has_transactions = client_crate.has_transactions();
         // A claim makes a directory anew, and others' rights to it would be gone.
         let claims = has_transactions && config.access == Access::Everybody;
-        let permits = Permits::new(registry.clone(), releaser.clone(), claims);
+        let permits = Arc::new(Permits::new(registry.clone(), releaser.clone(), claims));
         let several = SeveralAcquirer::new(
             sessions.clone(),
             registry.clone(),
@@ -68,7 +70,8 @@ impl ZkBackend {
         );
         Ok(Self {
             several,
-            acquirer: Acquirer::new(sessions.clone(), queues, permits, releaser.clone()),
+            acquirer: Acquirer::new(sessions.clone(), queues.clone(), permits.clone(), releaser.clone()),
+            waits: Waits::new(sessions.clone(), queues, permits, releaser.clone()),
             leaver: Leaver::new(renewer.clone(), registry.clone()),
             renewer,
             downgrader: Downgrader::new(registry.clone()),

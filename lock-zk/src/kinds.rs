@@ -20,7 +20,7 @@ impl MutexBackend for ZkBackend {
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.acquirer.wait(attempt, deadline).await
+        self.waits.acquire(attempt, deadline).await
     }
 }
 
@@ -32,7 +32,7 @@ impl ReentrantBackend for ZkBackend {
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.acquirer.wait(attempt, deadline).await
+        self.waits.acquire(attempt, deadline).await
     }
 }
 
@@ -49,11 +49,11 @@ impl RwLockBackend for ZkBackend {
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.acquirer.wait(attempt, deadline).await
+        self.waits.acquire(attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.acquirer.wait(attempt, deadline).await
+        self.waits.acquire(attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
@@ -69,7 +69,7 @@ impl SemaphoreBackend for ZkBackend {
     }
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.acquirer.wait(attempt, deadline).await
+        self.waits.acquire(attempt, deadline).await
     }
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {

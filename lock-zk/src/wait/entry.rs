@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join;
 use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind, log};
 
 use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way, waits_for_neighbour};
+use super::shared_path::check_dialect;
 use super::watch::wait_for_node;
 use crate::client::{Created, Failure, Fate};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
@@ -255,26 +255,4 @@ impl QueueEntry<'_> {
             _ => Ok(None),
         }
     }
-}
-
-/// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would
-/// fail because of us, as long as our node is there.
-async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
-    let names = async |directory: &str| match session.connection.children(directory).await {
-        Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
-        names => names,
-    };
-    let beside = async {
-        match lock.semaphore_directory() {
-            // Whoever may not read it has nothing to disturb there.
-            Some(directory) => match names(directory).await {
-                Err(failure) if failure.fate == Fate::Denied => Ok(Vec::new()),
-                names => names,
-            },
-            None => Ok(Vec::new()),
-        }
-    };
-    let (queue, beside) = join(names(&lock.directory), beside).await;
-    lock.check_beside(&beside?)?;
-    Ok(lock.queue(queue?).map(drop)?)
 }

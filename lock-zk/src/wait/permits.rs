@@ -229,7 +229,7 @@ mod tests {
         let _taken = session.watch_budget(&all, &poller).await.unwrap();
         let (name, kind) = (LockName::from_key("/api").unwrap(), Kind::Permits { permits: 2, limit: 2 });
         let attempt = Attempt::new(name, kind, Owner::new(), Duration::from_secs(10)).unwrap();
-        let waiting = backend.acquirer.wait(&attempt, Deadline::NEVER);
+        let waiting = backend.waits.acquire(&attempt, Deadline::NEVER);
         let queue = async || foreign.children("/api/locks").await.unwrap().unwrap_or_default();
         let theirs_is_first = async {
             eventually("ours is first in the queue", PROMPTLY, async || queue().await.len() == 1).await;
