@@ -1,5 +1,6 @@
 //! Releases and cancellations: the deletion of whatever an attempt has at the servers.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -31,14 +32,15 @@ impl Releaser {
             // What a session held goes with it.
             return Ok(Released::NotHeld(Some(LossReason::SessionExpired)));
         };
-        let released = async {
+        // Pinned here: handed on by value, it would be part of this future twice.
+        let released = pin!(async {
             tokio::select! {
                 biased;
                 released = self.delete_held(&registration) => released,
                 // By our clock. The servers may have the node for a while yet: nobody has said that it is gone.
                 () = registration.session.ended() => Err(error::out_of_time(Phase::Release)),
             }
-        };
+        });
         wait::within(&SystemClock, attempt, Phase::Release, released).await
     }
 
@@ -182,8 +184,9 @@ impl Releaser {
                         (true, _) => Ok(Released::Done),
                         (false, None) => {
                             let connection = &*registration.session.connection;
-                            let reason = self.force_releases.loss_reason(connection, registration.grant).await;
-                            Ok(Released::NotHeld(Some(reason)))
+                            // Boxed, since it is rare, and would be in the future of every release.
+                            let reason = Box::pin(self.force_releases.loss_reason(connection, registration.grant));
+                            Ok(Released::NotHeld(Some(reason.await)))
                         }
                         // Either an earlier request of this release has done it, or the grant was lost before.
                         (false, Some(failure)) => Err(error::of_request(failure, Phase::Release)),
@@ -229,7 +232,8 @@ async fn delete_with_exchanged(registration: &Registration, paths: &[String]) ->
         return Ok(true);
     }
     // An exchange may have been carried out before the deletion, and its answer have come, too: then nothing is changing any more.
-    Ok(clear_unknown(registration).await? || were_there)
+    // Boxed as well.
+    Ok(Box::pin(clear_unknown(registration)).await? || were_there)
 }
 
 /// Deletes whatever an attempt has at the servers, whether its answers came or not.
@@ -239,7 +243,7 @@ async fn clear(registration: &Registration) -> Result<(), Failure> {
     if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {
         return Ok(());
     }
-    clear_unknown(registration).await.map(drop)
+    Box::pin(clear_unknown(registration)).await.map(drop)
 }
 
 /// Deletes nodes of an attempt whose answers were lost, and returns whether there were any.
