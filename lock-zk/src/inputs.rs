@@ -9,8 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::client::Node;
 use crate::records::record_in;
-use crate::store::contender::Role;
-use crate::store::dialect::Dialect;
+use crate::store::dialect::{Dialect, Role};
 use crate::store::layout::{Layout, LockPaths, canonical};
 use crate::store::record::HolderRecord;
 use crate::url::Target;

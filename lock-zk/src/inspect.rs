@@ -14,7 +14,7 @@ use crate::error;
 use crate::registry::Registry;
 use crate::release::delete_all;
 use crate::session::{Session, Sessions};
-use crate::store::contender::{Contender, Role};
+use crate::store::dialect::{Contender, Role};
 use crate::store::force_release::{ForceReleases, keeps_for};
 use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;

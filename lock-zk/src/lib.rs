@@ -63,7 +63,7 @@ pub use tls::Tls;
 #[doc(hidden)]
 pub mod machine {
     pub use crate::session::lease::SessionLease;
-    pub use crate::store::contender::Role;
+    pub use crate::store::dialect::Role;
     pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
     pub use crate::wait::taking::{Taking, TakingAction, TakingEvent, is_within};
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
-use crate::store::contender::{Contender, Role};
+use crate::store::dialect::{Contender, Role};
 use crate::store::layout::LockPaths;
 
 /// The outcome of a [claim](Registration::claim): the permits, unless somebody is in the queue.

@@ -18,8 +18,7 @@ use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::client::{MOST_BYTES, NewNode};
-use crate::store::contender::{Contender, Role};
-use crate::store::dialect::{Dialect, uuid};
+use crate::store::dialect::{Contender, Dialect, Role, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 

@@ -1,6 +1,5 @@
 //! The nodes at the servers: their places, their names, and what they say.
 
-pub(crate) mod contender;
 pub(crate) mod dialect;
 pub(crate) mod force_release;
 pub(crate) mod kept_record;

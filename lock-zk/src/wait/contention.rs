@@ -5,7 +5,7 @@
 
 use lock_core::clock::BootInstant;
 
-use crate::store::contender::Role;
+use crate::store::dialect::Role;
 
 /// One node of a listing.
 pub trait Member<N> {

@@ -13,7 +13,7 @@ use crate::client::{Created, Failure, Fate};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::session::Session;
-use crate::store::contender::{Contender, Role};
+use crate::store::dialect::{Contender, Role};
 use crate::store::layout::{Layout, LockPaths};
 use crate::store::record::HolderRecord;
 

@@ -17,7 +17,7 @@ use crate::client::{Connection, Failure, Fate, Node, NodeChange, read_permitted}
 use crate::error::{StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::session::Poller;
-use crate::store::contender::Contender;
+use crate::store::dialect::Contender;
 use crate::store::layout::LockPaths;
 use crate::store::record::HolderRecord;
 

@@ -30,7 +30,7 @@ use super::permit_taking::PermitTaking;
 use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
-use crate::store::contender::Contender;
+use crate::store::dialect::Contender;
 use crate::store::record::HolderRecord;
 
 /// The time for which the first in the queue waits for clients of other libraries before it lets others go first: at first, and

@@ -6,7 +6,7 @@ use super::POLL_INTERVAL;
 use crate::client::{Failure, Fate};
 use crate::registry::{Registration, Registry};
 use crate::session::Poller;
-use crate::store::contender::Contender;
+use crate::store::dialect::Contender;
 
 /// The news that the awaited node may have gone.
 #[derive(Debug, Default)]
