@@ -8,6 +8,7 @@ mod scheduler;
 mod sending;
 #[cfg(feature = "tls")]
 mod tls;
+mod transactions;
 mod waiting;
 
 use std::fmt;
@@ -18,7 +19,7 @@ use futures_util::future::{self, BoxFuture, join_all, try_join_all};
 use lock_core::clock::BootInstant;
 use tokio::sync::Mutex;
 use zookeeper_client::{
-    Acl, Acls, Client, CreateMode, Error, MultiReadResult, MultiWriteResult, OneshotWatcher, SessionState, StateWatcher,
+    Acl, Acls, Client, CreateMode, Error, MultiReadResult, OneshotWatcher, SessionState, StateWatcher,
 };
 
 #[cfg(feature = "tls")]
@@ -28,8 +29,8 @@ use super::{
     Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES,
     NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
-use requests::Place;
 use scheduler::Scheduler;
+use waiting::Place;
 
 /// The number of nodes that one request reads, at most.
 const CHUNK: usize = 500;
@@ -37,9 +38,6 @@ const CHUNK: usize = 500;
 /// The node to which heartbeats go. Nobody makes it, so that a heartbeat changes nothing; the refusal is agreed upon by a
 /// quorum as any other outcome of a write is.
 const HEARTBEAT_NODE: &str = "/lock-zk-beat";
-
-/// The version of the data of a node in a queue, or of a permit: nobody changes those.
-const NEVER_CHANGED: i32 = 0;
 
 /// One session, by `zookeeper-client`.
 pub(crate) struct ZookeeperClient {
@@ -188,25 +186,7 @@ impl Connection for ZookeeperClient {
 
     fn claim_all(&self, claims: &[Claim]) -> Response<'static, Option<Vec<Created>>> {
         let (claims, access) = (claims.to_vec(), self.access.clone());
-        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
-            let access = Acls::new(&access);
-            let mut writer = client.new_multi_writer();
-            for (i, Claim { directory, path, data }) in claims.iter().enumerate() {
-                writer.add_delete(directory, None)?;
-                writer.add_create(directory, &[], &CreateMode::Container.with_acls(access))?;
-                // For its answer alone, which is the same for all.
-                if i == 0 {
-                    writer.add_set_data(directory, &[], None)?;
-                }
-                writer.add_create(path, data, &CreateMode::Ephemeral.with_acls(access))?;
-            }
-            let results = match writer.commit().await.map_err(Error::from) {
-                Err(Error::NotEmpty) => return Ok(None),
-                written => written?,
-            };
-            let czxid = transaction(&results)?;
-            Ok(Some(claims.into_iter().map(|claim| Created { path: claim.path, czxid }).collect()))
-        })
+        self.scheduler.send(Priority::Normal, |client| transactions::claim_all(client, claims, access))
     }
 
     fn claim_beside(
@@ -217,30 +197,7 @@ impl Connection for ZookeeperClient {
         directory: &str,
     ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>) {
         let (empty, new, data, access) = (empty.to_owned(), new.to_vec(), data.to_vec(), self.access.clone());
-        let claim = async move |client: Arc<Client>| {
-            let access = Acls::new(&access);
-            let mut writer = client.new_multi_writer();
-            writer.add_delete(&empty, None)?;
-            writer.add_create(&empty, &[], &CreateMode::Container.with_acls(access))?;
-            // The servers remove an empty container only if it has had a node once.
-            let visitor = format!("{empty}/visitor");
-            writer.add_create(&visitor, &[], &CreateMode::Ephemeral.with_acls(access))?;
-            writer.add_delete(&visitor, None)?;
-            // For its answer alone.
-            writer.add_set_data(&empty, &[], None)?;
-            for wanted in &new {
-                let (path, mode) = mode(wanted);
-                writer.add_create(path, &data, &mode.with_acls(access))?;
-            }
-            let results = match writer.commit().await.map_err(Error::from) {
-                Err(Error::NotEmpty) => return Ok(None),
-                written => written?,
-            };
-            let czxid = transaction(&results)?;
-            // Behind the directory and the visitor.
-            let paths = results.into_iter().filter_map(created).skip(2);
-            Ok(Some(paths.map(|path| Created { path, czxid }).collect()))
-        };
+        let claim = |client| transactions::claim_beside(client, empty, new, data, access);
         self.scheduler.send_and_list(claim, directory)
     }
 
@@ -307,43 +264,19 @@ impl Connection for ZookeeperClient {
 
     fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
         let (old, new, data, access) = (old.to_vec(), new.to_vec(), data.to_vec(), self.access.clone());
-        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
-            let mut writer = client.new_multi_writer();
-            for wanted in &new {
-                let (path, mode) = mode(wanted);
-                writer.add_create(path, &data, &mode.with_acls(Acls::new(&access)))?;
-            }
-            for path in &old {
-                writer.add_delete(path, None)?;
-            }
-            let results = writer.commit().await?;
-            Ok(results.into_iter().filter_map(created).collect())
-        })
+        self.scheduler.send(Priority::Normal, |client| transactions::exchange(client, old, new, data, access))
     }
 
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.scheduler.send(Priority::Detached, async move |client: Arc<Client>| {
-            let mut writer = client.new_multi_writer();
-            writer.add_check_version(&to, NEVER_CHANGED)?;
-            writer.add_delete(&from, None)?;
-            writer.commit().await?;
-            Ok(())
-        })
+        self.scheduler.send(Priority::Detached, |client| transactions::hand_over(client, from, to))
     }
 
     fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()> {
         let (holder, path, data) = (holder.to_owned(), path.to_owned(), data.to_vec());
         let access = self.access.clone();
-        self.scheduler.send(Priority::Normal, async move |client: Arc<Client>| {
-            let mut writer = client.new_multi_writer();
-            writer.add_check_version(&holder, NEVER_CHANGED)?;
-            match version {
-                Some(_) => writer.add_set_data(&path, &data, version)?,
-                None => writer.add_create(&path, &data, &CreateMode::Persistent.with_acls(Acls::new(&access)))?,
-            }
-            writer.commit().await?;
-            Ok(())
+        self.scheduler.send(Priority::Normal, move |client| {
+            transactions::write_beside(client, holder, path, data, version, access)
         })
     }
 
@@ -361,28 +294,6 @@ impl Connection for ZookeeperClient {
     fn delete(&self, path: &str) -> Response<'static, bool> {
         self.scheduler.delete(path)
     }
-}
-
-/// Returns the number of a transaction that has changed a node. Before ZooKeeper 3.8.2 the answer to a creation lacks it.
-fn transaction(results: &[MultiWriteResult]) -> Result<i64, Error> {
-    let changed = results.iter().find_map(|result| match result {
-        MultiWriteResult::SetData { stat } => Some(stat.mzxid),
-        _ => None,
-    });
-    changed.ok_or_else(|| Error::UnexpectedError("the answer to a change is missing".to_owned()))
-}
-
-/// Returns how a node is to be made, and its path or the beginning of it.
-fn mode(node: &NewNode) -> (&str, CreateMode) {
-    match node {
-        NewNode::Named(path) => (path, CreateMode::Ephemeral),
-        NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
-    }
-}
-
-/// Returns the path of a node that a transaction has made.
-fn created(result: MultiWriteResult) -> Option<String> {
-    if let MultiWriteResult::Create { path, .. } = result { Some(path) } else { None }
 }
 
 /// Resolves when this has seen something.

@@ -21,8 +21,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error};
 
 use super::pending::{PendingRequests, Tracked, over};
-use super::requests::{self, Listings, Place, Stamp};
-use super::waiting::{AnswerSender, Append, Delete, List, Waiting};
+use super::requests::{self, Listings};
+use super::transactions::Stamp;
+use super::waiting::{AnswerSender, Append, Delete, List, Place, Waiting};
 use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
 
 /// The number of requests that may be under way without having waited, and of as many that did.

@@ -17,8 +17,9 @@ use zookeeper_client::Client;
 
 use super::Failure;
 use super::pending::Tracked;
-use super::requests::{self, Refused};
+use super::requests;
 use super::scheduler::{Backlog, Dispatch};
+use super::transactions::{self, Refused};
 use super::waiting::{self, AnswerSender, Append, Delete, List, RequestFuture, Waiting};
 
 /// Sends what waits at the end of each turn of the runtime, so that only so many are under way at once. Ends at once when the
@@ -144,7 +145,7 @@ impl Sending {
         let places = appends.iter().map(|append| append.place.clone()).collect();
         let directories = appends.iter().filter_map(Append::listing).collect();
         let created =
-            self.dispatch.track(requests::create_all(client.clone(), self.dispatch.stamp.path.clone(), places));
+            self.dispatch.track(transactions::create_all(client.clone(), self.dispatch.stamp.path.clone(), places));
         let listed = self.list_all(client, directories);
         let sending = self.clone();
         Box::pin(async move {
@@ -169,7 +170,7 @@ impl Sending {
     /// Deletes nodes by one transaction.
     fn send_deletes(&self, client: &Arc<Client>, deletes: Vec<Delete>) -> RequestFuture {
         let paths = deletes.iter().map(|delete| delete.path.clone()).collect();
-        let deleted = self.dispatch.track(requests::delete_all(client.clone(), paths));
+        let deleted = self.dispatch.track(transactions::delete_all(client.clone(), paths));
         let sending = self.clone();
         Box::pin(async move {
             match deleted.await {

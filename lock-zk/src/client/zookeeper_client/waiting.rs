@@ -12,9 +12,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use zookeeper_client::Acl;
 
-use super::requests::{MOST_TOGETHER, Place};
 use super::{Created, Failure};
+
+/// The number of requests that go together, at most.
+pub(super) const MOST_TOGETHER: usize = 64;
 
 /// The bytes of paths and data that go together, at most: far below what servers take, and soon read. One that has more by itself goes
 /// alone.
@@ -65,6 +68,18 @@ impl Waiting {
             Self::Other(_) => Part { kind: RequestKind::Other, path: "", bytes: 0 },
         }
     }
+}
+
+/// A place at the end of a queue.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The node's path without the number.
+    pub(super) stem: String,
+    /// The queue's directory.
+    pub(super) directory: Arc<str>,
+    pub(super) data: Vec<u8>,
+    /// The rights to it.
+    pub(super) access: Arc<[Acl]>,
 }
 
 /// The making of a place, and the listing behind it if that is wanted.
