@@ -228,12 +228,6 @@ impl Registry {
         last.filter(|last| number.is_some_and(|number| number.wrapping_sub(1) == last.number))
     }
 
-    /// Makes the directory of the queue in which the registration is to have a node.
-    pub(crate) async fn make_directory(&self, registration: &Registration) -> Result<(), Failure> {
-        let made = registration.session.connection.make_directory(&registration.lock.directory).await;
-        made.map_err(|failure| self.refused_node(registration, failure))
-    }
-
     /// Deregisters what got no node because of this failure, and returns the failure. A node may be there nevertheless unless
     /// the failure is a refusal.
     pub(crate) fn refused_node(&self, registration: &Registration, failure: Failure) -> Failure {

@@ -1,4 +1,4 @@
-//! Several locks at once: one transaction that claims each, or fails as a whole.
+//! One request for several locks at once: may I have all of them now. A transaction claims each, or fails as a whole.
 //!
 //! A claim is that of a mutex without a queue: it deletes the lock's directory, which has to be empty for that, makes it anew, and
 //! makes the attempt's node in it. So nothing is taken as long as anybody holds one of the locks or waits for it; clients in the
@@ -23,7 +23,7 @@ use crate::store::record::HolderRecord;
 /// The most locks that one transaction takes: the servers carry out nothing else meanwhile.
 const MOST: usize = 64;
 
-/// Takes several locks at once.
+/// Asks for several locks at once.
 #[derive(Debug)]
 pub(crate) struct SeveralAcquirer {
     sessions: Arc<Sessions>,

@@ -197,7 +197,9 @@ impl QueueEntry<'_> {
     }
 
     async fn make_directory(&mut self) -> Result<QueueEvent, StepError> {
-        self.registry.make_directory(&self.registration).await?;
+        let registration = &self.registration;
+        let made = registration.session.connection.make_directory(&registration.lock.directory).await;
+        made.map_err(|failure| self.registry.refused_node(registration, failure))?;
         self.is_fresh = true;
         Ok(Event::DirectoryMade)
     }
