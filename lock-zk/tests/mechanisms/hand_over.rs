@@ -3,14 +3,16 @@
 use std::pin::pin;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_zk::{ErrorKind, LeaseOptions, SessionState};
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, nodes, over, server, soon};
 
-/// Create, and the transaction that deletes: a waiter that comes right behind a node of its own process lists nothing.
+/// One transaction deletes the holder's node and makes that of the one before, who wants the lock again. A waiter that comes right behind a
+/// node of its own process lists nothing.
 #[tokio::test]
-async fn a_hand_over_within_a_process_takes_two_requests() {
+async fn a_hand_over_within_a_process_takes_one_request() {
     const TURNS: i64 = 200;
     let Some(server) = server().await else { return };
     let a = client(server.url(), LASTING).await;
@@ -37,9 +39,9 @@ async fn a_hand_over_within_a_process_takes_two_requests() {
         for task in tasks {
             soon("every turn is taken", PROMPTLY * 3, task).await.unwrap();
         }
-        // A few pings and heartbeats, and a listing where nobody waited, or two answers were told in another order.
+        // A few pings and heartbeats, and two requests where nobody waited, or two answers were told in another order.
         let requests = received().await - before;
-        assert!(requests <= TURNS * 2 + TURNS / 2, "{requests} requests for {TURNS} turns, mutex: {is_mutex}");
+        assert!(requests <= TURNS + TURNS / 2, "{requests} requests for {TURNS} turns, mutex: {is_mutex}");
     }
 }
 
@@ -88,6 +90,30 @@ async fn a_lock_is_not_handed_over_to_a_waiter_whose_node_is_gone() {
     assert!(!ours.is_finished(), "two hold one lock");
     first.release().await.unwrap();
     soon("then ours", PROMPTLY, ours).await.unwrap().release().await.unwrap();
+}
+
+/// Both go in one transaction, which the servers refuse because of the one.
+#[tokio::test]
+async fn a_hand_over_to_a_node_that_is_gone_does_not_hold_up_another_one() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let names = ["gone", "fine"];
+    let (mut held, mut waiting) = (Vec::new(), Vec::new());
+    for name in names {
+        held.push(a.mutex(name).with_ttl(ms(60_000)).lock().await.unwrap());
+        let lock = a.mutex(name);
+        waiting.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
+        let waits = async || a.mutex(name).inspect().await.unwrap().waiters.len() == 1;
+        eventually("in the queue", PROMPTLY, waits).await;
+    }
+    truth.delete(&nodes(&truth, "gone").await[1]).await.unwrap();
+    for released in soon("both releases", PROMPTLY, join_all(held.into_iter().map(|held| held.release()))).await {
+        released.unwrap();
+    }
+    for (name, waiting) in names.into_iter().zip(waiting) {
+        soon(name, PROMPTLY, waiting).await.unwrap().release().await.unwrap();
+        assert!(nodes(&truth, name).await.is_empty(), "{name}");
+    }
 }
 
 #[tokio::test]

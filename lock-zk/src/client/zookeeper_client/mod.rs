@@ -30,6 +30,7 @@ use super::{
     NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
 use scheduler::Scheduler;
+use transactions::Exchange;
 use waiting::Place;
 
 /// The number of nodes that one request reads, at most.
@@ -63,6 +64,11 @@ impl ZookeeperClient {
 
     fn place(&self, stem: &str, data: &[u8], directory: &str) -> Place {
         Place { stem: stem.to_owned(), directory: directory.into(), data: data.to_vec(), access: self.access.clone() }
+    }
+
+    fn exchange_of(&self, present: Option<&str>, old: &[String], new: &[NewNode], data: &[u8]) -> Exchange {
+        let (present, access) = (present.map(str::to_owned), self.access.clone());
+        Exchange { present, old: old.to_vec(), new: new.to_vec(), data: data.to_vec(), access }
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
@@ -263,13 +269,12 @@ impl Connection for ZookeeperClient {
     }
 
     fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
-        let (old, new, data, access) = (old.to_vec(), new.to_vec(), data.to_vec(), self.access.clone());
-        self.scheduler.send(Priority::Normal, |client| transactions::exchange(client, old, new, data, access))
+        let exchange = Arc::new(self.exchange_of(None, old, new, data));
+        self.scheduler.send(Priority::Normal, |client| transactions::exchange(client, exchange))
     }
 
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()> {
-        let (from, to) = (from.to_owned(), to.to_owned());
-        self.scheduler.send(Priority::Detached, |client| transactions::hand_over(client, from, to))
+        self.scheduler.hand_over(self.exchange_of(Some(to), &[from.to_owned()], &[], &[]))
     }
 
     fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()> {

@@ -22,8 +22,8 @@ use zookeeper_client::{Client, Error};
 
 use super::pending::{PendingRequests, Tracked, over};
 use super::requests::{self, Listings};
-use super::transactions::Stamp;
-use super::waiting::{AnswerSender, Append, Delete, List, Place, Waiting};
+use super::transactions::{Exchange, Stamp};
+use super::waiting::{AnswerSender, Append, Delete, HandOver, List, Place, Waiting};
 use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
 
 /// The number of requests that may be under way without having waited, and of as many that did.
@@ -93,14 +93,18 @@ impl Scheduler {
         (answer_of(is_created), answer_of(is_listed))
     }
 
-    /// Makes a place in a queue.
+    /// Makes a place in a queue where somebody of this client is before. It waits for the end of the turn in any case: whoever has just
+    /// released the lock, and asks for it again, goes together with the hand-over of the one who has got it.
     pub(super) fn enqueue(&self, place: Place) -> Response<'static, Created> {
         let place = Arc::new(place);
-        let waiting = place.clone();
-        self.submit(
-            |client| requests::create(client, place),
-            |created| Waiting::Append(Append { place: waiting, created, listed: None }),
-        )
+        self.submit_later(|created| Waiting::Append(Append { place, created, listed: None }))
+    }
+
+    /// Deletes a holder's nodes for the next waiter, whether somebody waits for the answer or not. It waits as [`enqueue`](Self::enqueue)
+    /// does.
+    pub(super) fn hand_over(&self, exchange: Exchange) -> Response<'static, ()> {
+        let exchange = Arc::new(exchange);
+        self.submit_later(|released| Waiting::HandOver(HandOver { exchange, released, made: None }))
     }
 
     /// Deletes a node, whether somebody waits for the answer or not.
@@ -135,12 +139,32 @@ impl Scheduler {
         if self.dispatch.is_idle(&way) {
             return self.dispatch.ask(Some(self.dispatch.turn()), request(client));
         }
+        self.enter(&mut way, waiting)
+    }
+
+    /// Has the request wait for those that can go with it.
+    fn submit_later<T: Send + 'static>(
+        &self,
+        waiting: impl FnOnce(AnswerSender<T>) -> Waiting,
+    ) -> Response<'static, T> {
+        let mut way = self.dispatch.way();
+        if way.client.is_none() {
+            return failed(over());
+        }
+        self.enter(&mut way, waiting)
+    }
+
+    fn enter<T: Send + 'static>(
+        &self,
+        way: &mut Way,
+        waiting: impl FnOnce(AnswerSender<T>) -> Waiting,
+    ) -> Response<'static, T> {
         let (answer, answered) = oneshot::channel();
         let waiting = waiting(answer);
-        if !way.has_room() && !matches!(waiting, Waiting::Delete(_)) {
+        if !way.has_room() && !matches!(waiting, Waiting::Delete(_) | Waiting::HandOver(_)) {
             return failed(Failure::no_room());
         }
-        self.dispatch.enter(&mut way, waiting);
+        self.dispatch.enter(way, waiting);
         answer_of(answered)
     }
 
@@ -257,7 +281,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Whether one more request may wait that is no deletion.
+    /// Whether one more request may wait that deletes nothing.
     fn has_room(&self) -> bool {
         self.waiting.len() < LONGEST_BACKLOG
     }

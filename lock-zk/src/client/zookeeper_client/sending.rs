@@ -20,7 +20,7 @@ use super::pending::Tracked;
 use super::requests;
 use super::scheduler::{Backlog, Dispatch};
 use super::transactions::{self, Refused};
-use super::waiting::{self, AnswerSender, Append, Delete, List, RequestFuture, Waiting};
+use super::waiting::{self, AnswerSender, Append, Delete, HandOver, List, RequestFuture, Waiting};
 
 /// Sends what waits at the end of each turn of the runtime, so that only so many are under way at once. Ends at once when the
 /// scheduler is closed, and when all was answered if that is gone.
@@ -119,17 +119,19 @@ impl Sending {
             return singly(&self.dispatch, client, only);
         }
         let is_refused = self.dispatch.stamp.is_refused();
-        let (mut appends, mut deletes, mut lists, mut others) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut hand_overs, mut appends) = (Vec::new(), Vec::new());
+        let (mut deletes, mut lists, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for request in requests {
             match request {
+                Waiting::HandOver(hand_over) if !is_refused => hand_overs.push(hand_over),
                 Waiting::Append(append) if !is_refused => appends.push(append),
                 Waiting::Delete(delete) => deletes.push(delete),
                 Waiting::List(list) => lists.push(list),
                 other => others.push(singly(&self.dispatch, client, other)),
             }
         }
-        if !appends.is_empty() {
-            return self.send_appends(client, appends);
+        if !hand_overs.is_empty() || !appends.is_empty() {
+            return self.move_on(client, hand_overs, appends);
         }
         if !deletes.is_empty() {
             return self.send_deletes(client, deletes);
@@ -140,30 +142,37 @@ impl Sending {
         Box::pin(join_all(others).map(drop))
     }
 
-    /// Makes places by one transaction, and lists the queues that are to be listed by one request right behind it.
-    fn send_appends(&self, client: &Arc<Client>, appends: Vec<Append>) -> RequestFuture {
+    /// Moves queues on by one transaction, and lists those that are to be listed by one request right behind it.
+    fn move_on(&self, client: &Arc<Client>, hand_overs: Vec<HandOver>, appends: Vec<Append>) -> RequestFuture {
+        let exchanges = hand_overs.iter().map(|hand_over| hand_over.exchange.clone()).collect();
         let places = appends.iter().map(|append| append.place.clone()).collect();
         let directories = appends.iter().filter_map(Append::listing).collect();
-        let created =
-            self.dispatch.track(transactions::create_all(client.clone(), self.dispatch.stamp.path.clone(), places));
+        let stamp = self.dispatch.stamp.path.clone();
+        let moved_on = self.dispatch.track(transactions::move_on(client.clone(), stamp, exchanges, places));
         let listed = self.list_all(client, directories);
         let sending = self.clone();
         Box::pin(async move {
-            match created.await {
+            let (made, placed) = match moved_on.await {
                 Ok(Err(refused)) => {
                     if let Refused::Stamp = refused {
                         sending.dispatch.stamp.refuse();
                     }
                     // What was listed does not show what is made now.
                     drop(listed);
-                    sending.send_singly(appends.into_iter().map(Waiting::Append)).await;
+                    let hand_overs = hand_overs.into_iter().map(Waiting::HandOver);
+                    return sending.send_singly(hand_overs.chain(appends.into_iter().map(Waiting::Append))).await;
                 }
-                made => {
-                    let (created, lists): (Vec<_>, Vec<_>) = appends.into_iter().map(Append::into_parts).unzip();
-                    tell(created, made.map(|made| made.unwrap_or_default()));
-                    sending.tell_lists(lists.into_iter().flatten().collect(), listed).await;
+                Ok(Ok((made, placed))) => (Ok(made), Ok(placed)),
+                Err(failure) => {
+                    let failure = copies(failure);
+                    (Err(failure.clone()), Err(failure))
                 }
-            }
+            };
+            // First those for whom somebody waits.
+            outcomes(hand_overs, made).for_each(|(hand_over, made)| hand_over.tell(made));
+            let (created, lists): (Vec<_>, Vec<_>) = appends.into_iter().map(Append::into_parts).unzip();
+            tell(created, placed);
+            sending.tell_lists(lists.into_iter().flatten().collect(), listed).await;
         })
     }
 
@@ -175,7 +184,10 @@ impl Sending {
         Box::pin(async move {
             match deleted.await {
                 Ok(Err(_)) => sending.send_singly(deletes.into_iter().map(Waiting::Delete)).await,
-                done => tell(deletes.into_iter().map(|delete| delete.answer), done.map(Result::unwrap_or_default)),
+                done => {
+                    let done = done.map(Result::unwrap_or_default).map_err(copies);
+                    tell(deletes.into_iter().map(|delete| delete.answer), done);
+                }
             }
         })
     }
@@ -212,7 +224,7 @@ impl Sending {
                 }
             }
             Ok(Err(_)) => self.send_singly(lists.into_iter().map(Waiting::List)).await,
-            Err(failure) => tell(lists.into_iter().map(|list| list.answer), Err::<Vec<_>, _>(failure)),
+            Err(failure) => tell(lists.into_iter().map(|list| list.answer), Err::<Vec<_>, _>(copies(failure))),
         }
     }
 
@@ -245,6 +257,10 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
                 }
             })
         }
+        Waiting::HandOver(hand_over) => {
+            let made = dispatch.track(transactions::exchange(client.clone(), hand_over.exchange.clone()));
+            Box::pin(async move { hand_over.tell(made.await.map_err(copies)) })
+        }
         Waiting::Delete(Delete { path, answer }) => {
             let deleted = dispatch.track(requests::delete(client.clone(), path));
             Box::pin(async move { drop(answer.send(deleted.await)) })
@@ -262,13 +278,28 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
 }
 
 /// Tells each part its outcome, or all of them the one failure.
-fn tell<T>(answers: impl IntoIterator<Item = AnswerSender<T>>, outcome: Result<Vec<T>, Failure>) {
-    let answers = answers.into_iter();
-    match outcome {
-        Ok(outcomes) => answers.zip(outcomes).for_each(|(answer, outcome)| drop(answer.send(Ok(outcome)))),
-        Err(Failure { fate, source }) => {
-            let cause: Arc<dyn std::error::Error + Send + Sync> = source.into();
-            answers.for_each(|answer| drop(answer.send(Err(Failure { fate, source: Box::new(cause.clone()) }))));
-        }
-    }
+fn tell<T>(
+    answers: impl IntoIterator<Item = AnswerSender<T>>,
+    all: Result<impl IntoIterator<Item = T>, impl Fn() -> Failure + Clone>,
+) {
+    outcomes(answers, all).for_each(|(answer, outcome)| drop(answer.send(outcome.map_err(|failure| failure()))));
+}
+
+/// Returns each part with its outcome, or with the one failure of all.
+fn outcomes<P, T, F: Clone>(
+    parts: impl IntoIterator<Item = P>,
+    all: Result<impl IntoIterator<Item = T>, F>,
+) -> impl Iterator<Item = (P, Result<T, F>)> {
+    let (outcomes, failure) = match all {
+        Ok(outcomes) => (Some(outcomes), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    let outcomes = outcomes.into_iter().flatten().map(Ok);
+    parts.into_iter().zip(outcomes.chain(std::iter::repeat_with(move || failure.clone()).map_while(|f| f.map(Err))))
+}
+
+/// Returns what makes copies of a failure, for those that share it.
+fn copies(Failure { fate, source }: Failure) -> impl Fn() -> Failure + Clone {
+    let cause: Arc<dyn std::error::Error + Send + Sync> = source.into();
+    move || Failure { fate, source: Box::new(cause.clone()) }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use zookeeper_client::{Acl, Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult};
+use zookeeper_client::{Acl, Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, MultiWriter};
 
 use super::waiting::Place;
 use super::{Claim, Created, Failure, Fate, NewNode};
@@ -68,33 +68,38 @@ pub(super) async fn claim_beside(
     Ok(Some(paths.map(|path| Created { path, czxid }).collect()))
 }
 
-/// Makes nodes with this data in the place of others, and returns their paths.
-pub(super) async fn exchange(
-    client: Arc<Client>,
-    old: Vec<String>,
-    new: Vec<NewNode>,
-    data: Vec<u8>,
-    access: Arc<[Acl]>,
-) -> Result<Vec<String>, Error> {
-    let mut writer = client.new_multi_writer();
-    for wanted in &new {
-        let (path, mode) = mode(wanted);
-        writer.add_create(path, &data, &mode.with_acls(Acls::new(&access)))?;
-    }
-    for path in &old {
-        writer.add_delete(path, None)?;
-    }
-    let results = writer.commit().await?;
-    Ok(results.into_iter().filter_map(created).collect())
+/// Nodes that come in the place of others.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// A node that has to be there, and stays.
+    pub(super) present: Option<String>,
+    pub(super) old: Vec<String>,
+    pub(super) new: Vec<NewNode>,
+    /// The data of the new ones.
+    pub(super) data: Vec<u8>,
+    /// The rights to them.
+    pub(super) access: Arc<[Acl]>,
 }
 
-/// Deletes a node, provided that another one is there.
-pub(super) async fn hand_over(client: Arc<Client>, from: String, to: String) -> Result<(), Error> {
+impl Exchange {
+    fn add_to(&self, writer: &mut MultiWriter<'_>) -> Result<(), Error> {
+        if let Some(present) = &self.present {
+            writer.add_check_version(present, NEVER_CHANGED)?;
+        }
+        for wanted in &self.new {
+            let (path, mode) = mode(wanted);
+            writer.add_create(path, &self.data, &mode.with_acls(Acls::new(&self.access)))?;
+        }
+        self.old.iter().try_for_each(|path| writer.add_delete(path, None))
+    }
+}
+
+/// Makes an exchange, and returns the paths of the new nodes.
+pub(super) async fn exchange(client: Arc<Client>, exchange: Arc<Exchange>) -> Result<Vec<String>, Error> {
     let mut writer = client.new_multi_writer();
-    writer.add_check_version(&to, NEVER_CHANGED)?;
-    writer.add_delete(&from, None)?;
-    writer.commit().await?;
-    Ok(())
+    exchange.add_to(&mut writer)?;
+    let results = writer.commit().await?;
+    Ok(results.into_iter().filter_map(created).collect())
 }
 
 /// Changes a node of this version, or makes it if there is to be none, provided that the holder's node is there.
@@ -174,18 +179,25 @@ pub(super) enum Refused {
     Stamp,
 }
 
-/// Makes places, all of them or none.
+/// The nodes that moved queues on: those of each exchange, and the places.
+pub(super) type MovedOn = (Vec<Vec<String>>, Vec<Created>);
+
+/// Moves queues on: makes these exchanges and these places, all of them or nothing.
 ///
 /// One transaction has one number, which is the token of every place. Before ZooKeeper 3.8.2 the answer to a creation lacks it
 /// (ZOOKEEPER-4026), the answer to a change never does: so the transaction changes a directory first, the stamp.
-pub(super) async fn create_all(
+pub(super) async fn move_on(
     client: Arc<Client>,
     stamp: Arc<str>,
+    exchanges: Vec<Arc<Exchange>>,
     places: Vec<Arc<Place>>,
-) -> Result<Result<Vec<Created>, Refused>, Error> {
+) -> Result<Result<MovedOn, Refused>, Error> {
     let mut writer = client.new_multi_writer();
     if writer.add_set_data(&stamp, &[], None).is_err() {
         return Ok(Err(Refused::Stamp));
+    }
+    if exchanges.iter().any(|exchange| exchange.add_to(&mut writer).is_err()) {
+        return Ok(Err(Refused::Batch));
     }
     for place in &places {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&place.access));
@@ -202,16 +214,15 @@ pub(super) async fn create_all(
     };
     let mut results = results.into_iter();
     let Some(MultiWriteResult::SetData { stat }) = results.next() else { return Err(unexpected()) };
-    let paths = results.filter_map(|result| match result {
-        MultiWriteResult::Create { path, .. } => Some(path),
-        _ => None,
-    });
-    let created: Vec<_> = paths.map(|path| Created { path, czxid: stat.mzxid }).collect();
+    let mut paths = results.filter_map(created);
+    let exchanged: Vec<Vec<_>> =
+        exchanges.iter().map(|exchange| paths.by_ref().take(exchange.new.len()).collect()).collect();
+    let placed: Vec<_> = paths.map(|path| Created { path, czxid: stat.mzxid }).collect();
     let matches = |(created, place): (&Created, &Arc<Place>)| created.path.starts_with(&place.stem);
-    if created.len() != places.len() || !created.iter().zip(&places).all(matches) {
+    if placed.len() != places.len() || !placed.iter().zip(&places).all(matches) {
         return Err(unexpected());
     }
-    Ok(Ok(created))
+    Ok(Ok((exchanged, placed)))
 }
 
 /// Deletes nodes, all of them or none.

@@ -1,7 +1,7 @@
 //! The requests that wait for their turn, and which of them go together when it comes: decided without I/O.
 //!
-//! The requests of one kind go together: deletions, then places in queues with the listings behind them that are wanted, then what goes by itself,
-//! then listings. So a listing is never older than what was asked for before it, and a place is never made before a deletion that was
+//! The requests of one kind go together: deletions, then what moves queues on, which is exchanges and places with the listings behind them
+//! that are wanted, then what goes by itself, then listings. So a listing is never older than what was asked for before it, and a place is never made before a deletion that was
 //! asked for first. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
 //!
 //! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client::Acl;
 
+use super::transactions::Exchange;
 use super::{Created, Failure};
 
 /// The number of requests that go together, at most.
@@ -26,6 +27,7 @@ const MOST_BYTES_TOGETHER: usize = 64 * 1024;
 /// A request that waits.
 pub(super) enum Waiting {
     Append(Append),
+    HandOver(HandOver),
     Delete(Delete),
     List(List),
     /// Asks the crate when it is polled first, if it is still to be sent then.
@@ -39,12 +41,12 @@ pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) type AnswerSender<T> = oneshot::Sender<Result<T, Failure>>;
 
 impl Waiting {
-    /// Whether it is still to be sent: somebody waits for its answer, or it is a deletion.
+    /// Whether it is still to be sent: somebody waits for its answer, or it deletes something.
     pub(super) fn is_wanted(&self) -> bool {
         match self {
             Self::Append(append) => !append.created.is_closed(),
             Self::List(list) => !list.answer.is_closed(),
-            Self::Delete(_) | Self::Other(_) => true,
+            Self::HandOver(_) | Self::Delete(_) | Self::Other(_) => true,
         }
     }
 
@@ -61,7 +63,13 @@ impl Waiting {
         match self {
             Self::Append(Append { place, .. }) => {
                 let bytes = place.stem.len() + place.directory.len() + place.data.len();
-                Part { kind: RequestKind::Append, path: &place.directory, bytes }
+                Part { kind: RequestKind::MoveOn, path: &place.directory, bytes }
+            }
+            Self::HandOver(HandOver { exchange, .. }) => {
+                let old = exchange.old.iter().map(String::len);
+                let new = exchange.new.iter().map(|new| new.path().len() + exchange.data.len());
+                let path = exchange.old.first().map_or("", String::as_str);
+                Part { kind: RequestKind::MoveOn, path, bytes: old.chain(new).sum() }
             }
             Self::Delete(Delete { path, .. }) => Part { kind: RequestKind::Delete, path, bytes: path.len() },
             Self::List(List { path, .. }) => Part { kind: RequestKind::List, path, bytes: path.len() },
@@ -102,6 +110,27 @@ impl Append {
     }
 }
 
+/// The end of a hold, by which the next waiter becomes the holder.
+pub(super) struct HandOver {
+    pub(super) exchange: Arc<Exchange>,
+    /// Told to whoever releases.
+    pub(super) released: AnswerSender<()>,
+    /// Told to whoever gets the new nodes, if there are any.
+    pub(super) made: Option<AnswerSender<Vec<String>>>,
+}
+
+impl HandOver {
+    /// Tells both of them.
+    pub(super) fn tell(self, outcome: Result<Vec<String>, impl Fn() -> Failure>) {
+        let released = outcome.as_ref().map(drop).map_err(|failure| failure());
+        // Nobody may wait for it any more.
+        if let Some(made) = self.made {
+            let _ = made.send(outcome.map_err(|failure| failure()));
+        }
+        let _ = self.released.send(released);
+    }
+}
+
 /// Deletes a node.
 pub(super) type Delete = OfPath<bool>;
 
@@ -119,8 +148,8 @@ pub(super) struct OfPath<T> {
 pub(super) enum RequestKind {
     /// Deletes a node.
     Delete,
-    /// Makes a place at the end of a queue, and lists the queue behind it if that is wanted.
-    Append,
+    /// Moves a queue on: hands it over, or makes a place at its end and lists it behind that if it is wanted.
+    MoveOn,
     /// Goes by itself.
     Other,
     /// Lists a directory.
@@ -131,7 +160,7 @@ pub(super) enum RequestKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) kind: RequestKind,
-    /// The node that is deleted, or the directory.
+    /// The node that is deleted, or the directory: no two changes of one go together.
     pub(super) path: &'a str,
     pub(super) bytes: usize,
 }
@@ -157,7 +186,7 @@ impl Batch {
 /// Returns the batches of these requests in the order of their sending, each by the indices of its parts. All of one batch are of
 /// one kind.
 pub(super) fn batches(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
-    let kinds = [RequestKind::Delete, RequestKind::Append, RequestKind::Other, RequestKind::List];
+    let kinds = [RequestKind::Delete, RequestKind::MoveOn, RequestKind::Other, RequestKind::List];
     kinds.into_iter().flat_map(|kind| batches_of(kind, parts)).map(|batch| batch.parts).collect()
 }
 
@@ -167,7 +196,7 @@ fn batches_of(kind: RequestKind, parts: &[Part<'_>]) -> Vec<Batch> {
     let mut next = HashMap::new();
     for (index, part) in parts.iter().enumerate().filter(|(_, part)| part.kind == kind) {
         let first = match kind {
-            RequestKind::Delete | RequestKind::Append => next.get(part.path).copied().unwrap_or(0),
+            RequestKind::Delete | RequestKind::MoveOn => next.get(part.path).copied().unwrap_or(0),
             RequestKind::List => 0,
             RequestKind::Other => batches.len(),
         };
@@ -194,10 +223,10 @@ mod tests {
     fn deletions_go_first_and_listings_last() {
         let asked = [
             part(RequestKind::List, "/a"),
-            part(RequestKind::Append, "/a"),
+            part(RequestKind::MoveOn, "/a"),
             part(RequestKind::Other, ""),
             part(RequestKind::Delete, "/a/1"),
-            part(RequestKind::Append, "/b"),
+            part(RequestKind::MoveOn, "/b"),
             part(RequestKind::Other, ""),
             part(RequestKind::List, "/a"),
             part(RequestKind::Delete, "/b/1"),
@@ -208,7 +237,7 @@ mod tests {
 
     #[test]
     fn no_two_places_in_one_directory_go_together_and_each_comes_behind_the_one_before_it() {
-        let asked = ["/a", "/b", "/a", "/a", "/b", "/c"].map(|path| part(RequestKind::Append, path));
+        let asked = ["/a", "/b", "/a", "/a", "/b", "/c"].map(|path| part(RequestKind::MoveOn, path));
         assert_eq!(batches(&asked), [vec![0, 1, 5], vec![2, 4], vec![3]]);
         let twice = ["/a/1", "/a/2", "/a/1"].map(|path| part(RequestKind::Delete, path));
         assert_eq!(batches(&twice), [vec![0, 1], vec![2]], "the second one would be refused, and all with it");
@@ -217,26 +246,32 @@ mod tests {
     #[test]
     fn a_place_never_overtakes_the_one_before_it_into_a_batch_that_has_room() {
         let half = MOST_BYTES_TOGETHER / 2 + 1;
-        let of = |path, bytes| Part { kind: RequestKind::Append, path, bytes };
+        let of = |path, bytes| Part { kind: RequestKind::MoveOn, path, bytes };
         let asked = [of("/a", half), of("/b", half), of("/b", 10), of("/c", 10)];
         assert_eq!(batches(&asked), [vec![0, 3], vec![1], vec![2]]);
     }
 
     #[test]
+    fn a_hand_over_goes_with_the_place_of_the_one_before_and_two_of_one_node_do_not() {
+        let asked = ["/a/1", "/a", "/a/1"].map(|path| part(RequestKind::MoveOn, path));
+        assert_eq!(batches(&asked), [vec![0, 1], vec![2]]);
+    }
+
+    #[test]
     fn a_batch_has_bounds() {
         let names: Vec<_> = (0..MOST_TOGETHER + 1).map(|number| format!("/{number}")).collect();
-        for kind in [RequestKind::Delete, RequestKind::Append, RequestKind::List] {
+        for kind in [RequestKind::Delete, RequestKind::MoveOn, RequestKind::List] {
             let many: Vec<_> = names.iter().map(|name| part(kind, name)).collect();
             let lengths: Vec<_> = batches(&many).iter().map(Vec::len).collect();
             assert_eq!(lengths, [MOST_TOGETHER, 1]);
         }
-        let long = |path| Part { kind: RequestKind::Append, path, bytes: MOST_BYTES_TOGETHER + 1 };
-        assert_eq!(batches(&[long("/a"), part(RequestKind::Append, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
+        let long = |path| Part { kind: RequestKind::MoveOn, path, bytes: MOST_BYTES_TOGETHER + 1 };
+        assert_eq!(batches(&[long("/a"), part(RequestKind::MoveOn, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
     }
 
     #[test]
     fn every_request_is_in_one_batch() {
-        let kinds = [RequestKind::List, RequestKind::Append, RequestKind::Delete, RequestKind::Other];
+        let kinds = [RequestKind::List, RequestKind::MoveOn, RequestKind::Delete, RequestKind::Other];
         let names: Vec<_> = (0..7).map(|number| format!("/{number}")).collect();
         let many: Vec<_> = (0..500).map(|number| part(kinds[number % 4], &names[number % 7])).collect();
         let mut sent: Vec<_> = batches(&many).into_iter().flatten().collect();
