@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Failure, Fate, NewNode};
 use crate::error::{self, StepError, retry_unanswered};
-use crate::registry::{Registration, Registry};
+use crate::registry::{Heir, Registration, Registry};
 use crate::store::force_release::ForceReleases;
 
 /// Releases what attempts hold, and cancels what they have asked for.
@@ -207,9 +207,12 @@ impl Releaser {
         Err(error::out_of_time(Phase::Release))
     }
 
-    /// Deletes a holder's node for the next in the queue, if that is one of this process and is still there, and returns whether
-    /// it did. If not, nothing is said of the holder's node. A failure if the answer is lost.
+    /// Deletes a holder's nodes for the next in the queue, if that is one of this process and is still there, and returns whether
+    /// it did. If not, nothing is said of the holder's nodes. A failure if the answer is lost.
     async fn hand_over(&self, registration: &Registration) -> Result<bool, Failure> {
+        if let Some(heir) = self.registry.heir_of(registration) {
+            return self.hand_permits_over(registration, heir).await;
+        }
         let (Some(node), Some((grant, next))) = (registration.node(), self.registry.next_in_queue(registration)) else {
             return Ok(false);
         };
@@ -217,6 +220,17 @@ impl Releaser {
         match registration.session.connection.hand_over(&node.path, &next).await {
             Ok(()) => {
                 self.registry.handed_over(registration, grant, sent_at);
+                Ok(true)
+            }
+            Err(failure) if failure.fate == Fate::Unknown => Err(failure),
+            Err(_) => Ok(false),
+        }
+    }
+
+    async fn hand_permits_over(&self, registration: &Registration, heir: Heir) -> Result<bool, Failure> {
+        match registration.hand_permits_over(heir).await {
+            Ok(()) => {
+                self.registry.deregister(registration);
                 Ok(true)
             }
             Err(failure) if failure.fate == Fate::Unknown => Err(failure),

@@ -285,6 +285,23 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// without them refuses, and whoever has the other node looks for himself.
     fn hand_over(&self, from: &str, to: &str) -> Response<'_, ()>;
 
+    /// Whether it can [hand permits over](Connection::hand_permits_over).
+    fn hands_permits_over(&self) -> bool {
+        false
+    }
+
+    /// Makes ephemeral nodes with this data in the place of others, as [`exchange`](Connection::exchange) does: for whoever has the others,
+    /// who is told whether that was done, and whoever gets the new ones, who is told their paths. Only a transaction can.
+    fn hand_permits_over(
+        &self,
+        _old: &[String],
+        _new: &[NewNode],
+        _data: &[u8],
+    ) -> (Response<'static, ()>, Response<'static, Vec<String>>) {
+        let refused = || Failure { fate: Fate::Refused, source: "this client has no transactions".into() };
+        (Box::pin(async move { Err(refused()) }), Box::pin(async move { Err(refused()) }))
+    }
+
     /// Changes the data of a node that outlives sessions, if it has this version, or makes it if there is to be none; provided that
     /// `holder` is there: both, or a failure and nothing. Only a transaction can; a client without them refuses.
     fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()>;

@@ -1,6 +1,8 @@
 //! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
 
 mod registration;
+pub(crate) mod succession;
+pub(crate) mod wish;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +13,8 @@ use lock_core::{GrantId, LossReason};
 use tokio::sync::watch;
 
 pub(crate) use self::registration::Registration;
+use self::succession::Succession;
+use self::wish::PermitNodes;
 use crate::client::{Created, Failure, Fate};
 use crate::session::Session;
 use crate::store::dialect::{Contender, Role};
@@ -30,23 +34,58 @@ struct Entries {
     local_nodes: HashMap<String, LocalNode>,
     /// The node of this process that was noted last of each queue, until it is gone, by the queue's directory.
     last_nodes: HashMap<String, String>,
+    /// Who gets the permits of each semaphore that has an heir, by its queue's directory.
+    successions: HashMap<String, Succession<Waiter>>,
+}
+
+/// A waiter in one place of its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) grant: GrantId,
+    /// The transaction that made the place.
+    place: i64,
+}
+
+/// A waiter to which a holder is about to hand its permits over.
+pub(crate) struct Heir {
+    registration: Arc<Registration>,
+    /// The path of its node in the queue.
+    place: String,
+    nodes: PermitNodes,
+    /// The waiter right behind it.
+    next: Option<Waiter>,
 }
 
 impl Entries {
+    /// Returns the attempt that waits right behind this node, where it has a place.
+    fn waiter_behind(&self, node: &Created) -> Option<Waiter> {
+        let grant = self.local_nodes.get(&node.path)?.next?;
+        Some(Waiter { grant, place: self.registrations.get(&grant)?.node()?.czxid })
+    }
+
     /// Whether this is the registration that its attempt has now.
     fn has(&self, registration: &Registration) -> bool {
         self.registrations.get(&registration.grant).is_some_and(|present| std::ptr::eq(&**present, registration))
     }
 
-    /// Notes that a node is gone, and wakes whoever waits for it.
-    fn remove_node(&mut self, path: &str) {
+    /// Notes that an attempt's node is gone, and wakes whoever waits for it.
+    fn remove_node(&mut self, grant: GrantId, node: &Created) {
+        let (path, directory) = (&node.path, parent(&node.path));
         self.local_nodes.remove(path);
-        let directory = parent(path);
+        if let Some(succession) = self.successions.get_mut(directory) {
+            succession.left(&Waiter { grant, place: node.czxid });
+            if succession.heir().is_none() {
+                self.successions.remove(directory);
+            }
+        }
         if self.last_nodes.get(directory).is_some_and(|last| last == path) {
             self.last_nodes.remove(directory);
         }
     }
 }
+
+/// The nodes of permits that one transaction hands over, at most.
+pub(crate) const MOST_HANDED_OVER: usize = 32;
 
 /// Returns a node of this lock's queue by its path.
 fn contender(lock: &LockPaths, path: &str) -> Option<Contender> {
@@ -88,7 +127,7 @@ impl Registry {
         }
         let path = node.path.clone();
         if let Some(before) = locked(&registration.node).replace(node) {
-            entries.remove_node(&before.path);
+            entries.remove_node(registration.grant, &before);
         }
         entries.last_nodes.insert(parent(&path).to_owned(), path.clone());
         entries.local_nodes.entry(path).or_default();
@@ -129,19 +168,59 @@ impl Registry {
     /// Returns the attempt of this process that waits right behind the registration's node in the queue.
     ///
     /// Asked before the node is to go: whoever comes to wait for it later may have a number of a directory that was made anew since.
-    pub(crate) fn waiter_behind(&self, registration: &Registration) -> Option<GrantId> {
-        let node = registration.node()?;
-        self.entries().local_nodes.get(&node.path)?.next
+    pub(crate) fn waiter_behind(&self, registration: &Registration) -> Option<Waiter> {
+        self.entries().waiter_behind(&registration.node()?)
+    }
+
+    /// Takes the wish of the waiter to which this holder of permits may hand them over, if there is one that they are enough for.
+    pub(crate) fn heir_of(&self, holder: &Registration) -> Option<Heir> {
+        let (lock, permits) = (&holder.lock, holder.permits_held());
+        let entries = self.entries();
+        let waiter = *entries.successions.get(&lock.directory)?.heir()?;
+        let registration = entries.registrations.get(&waiter.grant)?.clone();
+        let place = registration.node().filter(|place| place.czxid == waiter.place)?;
+        let is_known = !holder.is_changing() && locked(&holder.permits).len() <= MOST_HANDED_OVER;
+        if !is_known || !Arc::ptr_eq(&registration.session, &holder.session) || registration.lock.limit != lock.limit {
+            return None;
+        }
+        let next = entries.waiter_behind(&place);
+        let nodes = registration.wish.take(permits)?;
+        drop(entries);
+        Some(Heir { registration, place: place.path, nodes, next })
     }
 
     /// Tells the attempt right behind it that the registration has left the queue as its first one, by a request that was sent at this
     /// instant, while that attempt waited: so now it is the first, if its node is there.
-    pub(crate) fn left_queue(&self, registration: &Registration, next: GrantId, sent_at: BootInstant) {
+    fn left_queue(&self, registration: &Registration, next: GrantId, sent_at: BootInstant) {
         if let Some(node) = registration.node()
             && let Some(local_node) = self.entries().local_nodes.get(&node.path)
         {
             local_node.handed_over.send_replace(Some((next, sent_at)));
         }
+    }
+
+    /// Notes that the registration, the first in the queue of a semaphore, has permits in the place of its node since a request that was sent
+    /// at this instant, and who waited right behind it by then: that one is the first now.
+    pub(crate) fn moved_on(
+        &self,
+        registration: &Registration,
+        paths: Vec<String>,
+        next: Option<Waiter>,
+        sent_at: BootInstant,
+    ) {
+        if let Some(next) = next {
+            self.left_queue(registration, next.grant, sent_at);
+        }
+        let lock = &registration.lock;
+        let mut entries = self.entries();
+        if entries.has(registration) && !lock.is_shared() && registration.session.connection.hands_permits_over() {
+            match next {
+                Some(_) => entries.successions.entry(lock.directory.clone()).or_default().moved_on(next),
+                None => drop(entries.successions.remove(&lock.directory)),
+            }
+        }
+        drop(entries);
+        self.set_permits(registration, paths);
     }
 
     /// Notes that the registration has permits now, and is not in the queue any more.
@@ -151,7 +230,7 @@ impl Registry {
             return;
         }
         if let Some(before) = locked(&registration.node).take() {
-            entries.remove_node(&before.path);
+            entries.remove_node(registration.grant, &before);
         }
         *locked(&registration.permits) = paths;
         registration.settled();
@@ -217,7 +296,7 @@ impl Registry {
     /// left, and nobody here would hear of its deletion. Whoever waits for it lists the queue again, and watches it if it is there.
     pub(crate) fn disown_node(&self, registration: &Registration) {
         if let Some(node) = registration.node() {
-            self.entries().remove_node(&node.path);
+            self.entries().remove_node(registration.grant, &node);
         }
     }
 
@@ -247,7 +326,7 @@ impl Registry {
         // Taken before the entries are locked: elsewhere a registration is looked at from within it.
         let node = locked(&registration.node).take();
         if let Some(node) = node {
-            self.entries().remove_node(&node.path);
+            self.entries().remove_node(registration.grant, &node);
         }
     }
 
@@ -327,32 +406,62 @@ mod tests {
 
     /// The directory may have been made anew between the first one's leaving and the coming of whoever waits for it then.
     #[tokio::test]
-    async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first() {
+    async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first_and_is_the_heir() {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
         let (sessions, layout) = connect(server.url()).await;
         let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
         let lock = || LockPaths::of(&layout, &"first".into(), Kind::Permits { permits: 1, limit: 1 }).unwrap();
-        let leaving = |number: u32| {
+        let enter = |number: u32| {
             let grant = GrantId::random().unwrap();
             let registration = registry.register(grant, &session, lock());
             let path = format!("{}{number:010}", lock().stem(grant));
-            registry.set_node(&registration, Created { path: path.clone(), czxid: 1 });
+            registry.set_node(&registration, Created { path: path.clone(), czxid: number.into() });
+            registration.wish.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
             (registration, path)
         };
-        let [early, late] = [(); 2].map(|()| GrantId::random().unwrap());
         for waits_before in [true, false] {
-            let (first, path) = leaving(u32::from(waits_before));
-            let gone = waits_before.then(|| registry.until_gone(&path, early).unwrap());
+            let [(first, path), (early, _), (late, _)] = [1, 2, 3].map(enter);
+            let gone = waits_before.then(|| registry.until_gone(&path, early.grant).unwrap());
             let next = registry.waiter_behind(&first);
-            let late_gone = registry.until_gone(&path, late).unwrap();
-            if let Some(next) = next {
-                registry.left_queue(&first, next, BootInstant::FAR_FUTURE);
-            }
-            registry.set_permits(&first, Vec::new());
+            let late_gone = registry.until_gone(&path, late.grant).unwrap();
+            let permit = lock().permit_path(&format!("{}0000000000", lock().dialect.stem(first.grant, Role::Permit)));
+            registry.moved_on(&first, vec![permit], next, BootInstant::FAR_FUTURE);
             if let Some(gone) = gone {
                 assert_eq!(gone.await, Some(BootInstant::FAR_FUTURE));
             }
             assert_eq!(late_gone.await, None, "told that it is first, waits_before: {waits_before}");
+            let heir = registry.heir_of(&first).map(|heir| heir.registration.grant);
+            assert_eq!(heir, waits_before.then_some(early.grant), "waits_before: {waits_before}");
+            assert!(registry.heir_of(&first).is_none(), "its wish was taken");
+            [first, early, late].iter().for_each(|registration| registry.deregister(registration));
+            assert!(registry.entries().successions.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_heir_that_has_another_place_is_none() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let (sessions, layout) = connect(server.url()).await;
+        let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
+        let lock = |limit| LockPaths::of(&layout, &"again".into(), Kind::Permits { permits: 1, limit }).unwrap();
+        let enter = |grant, czxid, limit| {
+            let registration = registry.register(grant, &session, lock(limit));
+            registry.set_node(&registration, Created { path: format!("{}0000000001", lock(limit).stem(grant)), czxid });
+            registration.wish.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
+            registration
+        };
+        let [first, heir] = [(); 2].map(|()| GrantId::random().unwrap());
+        for (place, limit, is_heir) in [(2, 2, true), (3, 2, false), (2, 5, false)] {
+            let (holder, _waiter) = (enter(first, 1, 2), enter(heir, 2, limit));
+            let gone = registry.until_gone(&holder.node().unwrap().path, heir);
+            let next = registry.waiter_behind(&holder);
+            let permit = lock(2).permit_path(&format!("{}0000000000", lock(2).dialect.stem(first, Role::Permit)));
+            registry.moved_on(&holder, vec![permit], next, BootInstant::FAR_FUTURE);
+            drop(gone);
+            if place != 2 {
+                enter(heir, place, limit);
+            }
+            assert_eq!(registry.heir_of(&holder).is_some(), is_heir, "place {place}, limit {limit}");
         }
     }
 

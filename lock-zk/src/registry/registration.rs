@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lock_core::GrantId;
+use lock_core::clock::{Clock, SystemClock};
 
-use super::locked;
+use super::wish::{Inheritance, Wish};
+use super::{Heir, locked};
 use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
 use crate::store::dialect::Contender;
@@ -26,6 +28,8 @@ pub(crate) struct Registration {
     pub(super) permits: Mutex<Vec<String>>,
     /// Whether its nodes were to be exchanged, and it is not known here yet which ones it has now.
     is_changing: AtomicBool,
+    /// The permits that it waits for.
+    pub(crate) wish: Wish,
     /// The turn of whoever looks which nodes it has, and changes them then.
     pub(crate) changes: tokio::sync::Mutex<()>,
 }
@@ -40,6 +44,7 @@ impl Registration {
             node: Mutex::default(),
             permits: Mutex::default(),
             is_changing: AtomicBool::new(false),
+            wish: Wish::default(),
             changes: tokio::sync::Mutex::default(),
         }
     }
@@ -72,6 +77,29 @@ impl Registration {
         let (queue, permits) = (&self.lock.directory, self.lock.permit_directory());
         let (claimed, listed) = self.session.connection.claim_beside(queue, new, data, permits);
         (self.end_change(was_changing, claimed), listed)
+    }
+
+    /// Puts the permits of a waiter in the place of this registration's, and of that waiter's node in the queue, as a whole. The waiter is told
+    /// what comes of it.
+    pub(crate) fn hand_permits_over(&self, heir: Heir) -> Response<'static, ()> {
+        let Heir { registration: heir, place, nodes, next } = heir;
+        let was_changing = heir.begin_change();
+        let old: Vec<_> = self.paths().into_iter().chain([place]).collect();
+        let sent_at = SystemClock.now();
+        let (released, made) = self.session.connection.hand_permits_over(&old, &nodes.new, &nodes.record);
+        let waiter = heir.clone();
+        let made = Box::pin(async move { waiter.end_change(was_changing, made).await });
+        heir.wish.grant(Inheritance { made, sent_at, next });
+        released
+    }
+
+    /// Returns the number of permits for which its nodes stand, as far as they are known.
+    pub(super) fn permits_held(&self) -> u32 {
+        let directory = self.lock.permit_directory();
+        let permits = locked(&self.permits);
+        let names = permits.iter().filter_map(|path| path.strip_prefix(directory)?.strip_prefix('/'));
+        let held = names.filter_map(|name| self.lock.contender(directory, name.to_owned()));
+        held.map(|contender| contender.permits).sum()
     }
 
     /// Notes that its nodes are to change, before anything is sent: whoever finds one gone meanwhile does not take that for a loss. Returns

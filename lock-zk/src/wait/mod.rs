@@ -167,12 +167,20 @@ impl Waits {
                     refused.send_replace(true);
                     if let Kind::Permits { .. } = attempt.kind {
                         self.permits.found_held(&entry.registration);
+                        self.permits.open_wish(attempt, &entry.registration);
                     }
                     let news;
                     (woken_at, news) = entry.wait_for_node(&node).await?;
                     news
                 }
-                QueuePosition::Missing => Event::Rejoin,
+                QueuePosition::Missing if entry.registration.wish.take_back() => Event::Rejoin,
+                // Its place goes for permits that are handed over to it.
+                QueuePosition::Missing => {
+                    if let Some(granted) = Box::pin(self.permits.inherited(attempt, &entry.registration)).await? {
+                        return Ok(granted);
+                    }
+                    Event::Look
+                }
             };
         }
     }

@@ -1,13 +1,15 @@
 //! One taking of permits, carried out: makes the requests that its [`Taking`] asks for.
 
 use futures_util::future::join;
+use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, Grant, Kind};
 
 use super::free_permits::FreePermits;
 use super::taking::{Taking, TakingAction, TakingEvent};
 use crate::client::{Created, Fate};
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
+use crate::registry::wish::{Inheritance, PermitNodes};
 use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
 use crate::session::is_spent;
@@ -44,12 +46,43 @@ impl<'a> PermitTaking<'a> {
 
     /// Makes the permits, however often answers are lost, and returns the grant; `None` if that was in vain: the place in the
     /// queue is lost or, without one, somebody is there or they were too many.
-    pub(super) async fn run(mut self, releaser: &Releaser) -> Result<Option<Grant>, StepError> {
-        let mut taking = match self.place {
+    pub(super) async fn run(self, releaser: &Releaser) -> Result<Option<Grant>, StepError> {
+        let taking = match self.place {
             Some(_) => Taking::in_place(self.registration.lock.is_shared()),
             None => Taking::without_place(),
         };
-        let (mut action, mut pauses, mut was_spent) = (TakingAction::Make, error::pauses(), false);
+        self.go_on(taking, TakingAction::Make, releaser).await
+    }
+
+    /// Takes the permits that a holder of this process hands over, as [`run`](PermitTaking::run) does; `None` also if it could not.
+    pub(super) async fn inherit(
+        mut self,
+        inheritance: Inheritance,
+        releaser: &Releaser,
+    ) -> Result<Option<Grant>, StepError> {
+        let mut taking = Taking::in_place(false);
+        self.sent_at = inheritance.sent_at;
+        let event = match inheritance.made.await {
+            Ok(paths) => {
+                self.registry.moved_on(self.registration, paths, inheritance.next, self.sent_at);
+                TakingEvent::Made
+            }
+            Err(failure) if failure.fate == Fate::Unknown => TakingEvent::Unanswered,
+            Err(failure) if failure.fate == Fate::Ended => return Err(failure.into()),
+            // Nothing was done: the permits are counted and waited for, as if nobody had handed any over.
+            Err(_) => return Ok(None),
+        };
+        let action = taking.step(event);
+        self.go_on(taking, action, releaser).await
+    }
+
+    async fn go_on(
+        mut self,
+        mut taking: Taking,
+        mut action: TakingAction,
+        releaser: &Releaser,
+    ) -> Result<Option<Grant>, StepError> {
+        let (mut pauses, mut was_spent) = (error::pauses(), false);
         loop {
             let asked = match action {
                 TakingAction::Make => self.make().await,
@@ -101,14 +134,10 @@ impl<'a> PermitTaking<'a> {
 
     /// Leaves the queue with the permits.
     async fn exchange(&self, place: &Created) -> Result<TakingEvent, StepError> {
-        let record = self.record().with_token(place.czxid).to_bytes();
-        let wanted = self.registration.lock.permits(self.registration.grant, self.free.asked(), record.len())?;
+        let PermitNodes { new, record, .. } = permit_nodes(self.attempt, self.registration, place)?;
         let (sent_at, next) = (SystemClock.now(), self.registry.waiter_behind(self.registration));
-        let paths = self.registration.exchange(std::slice::from_ref(&place.path), &wanted, &record).await?;
-        if let Some(next) = next {
-            self.registry.left_queue(self.registration, next, sent_at);
-        }
-        self.registry.set_permits(self.registration, paths);
+        let paths = self.registration.exchange(std::slice::from_ref(&place.path), &new, &record).await?;
+        self.registry.moved_on(self.registration, paths, next, sent_at);
         Ok(TakingEvent::Made)
     }
 
@@ -177,4 +206,17 @@ impl<'a> PermitTaking<'a> {
     fn record(&self) -> HolderRecord {
         HolderRecord::new(self.attempt, self.registration.session.connection.timeout())
     }
+}
+
+/// Returns the nodes by which an attempt gets its permits in this place, which is their token.
+pub(super) fn permit_nodes(
+    attempt: &Attempt,
+    registration: &Registration,
+    place: &Created,
+) -> Result<PermitNodes, Error> {
+    let permits = if let Kind::Permits { permits, .. } = attempt.kind { permits } else { 1 };
+    let record = HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(place.czxid);
+    let record = record.to_bytes();
+    let new = registration.lock.permits(registration.grant, permits, record.len())?;
+    Ok(PermitNodes { permits, new, record })
 }

@@ -6,6 +6,9 @@
 //! permits, and those that were made before are counted behind it. If they are too many, the permits are released, and the attempt
 //! goes into the queue. A try never does so: its permits, that are there for a moment and too many, would have another try refused.
 //!
+//! A holder of the same process may hand its permits over: one transaction puts those of the waiter in the place of the holder's, and of the
+//! waiter's node in the queue. Nobody counts then ([`succession`](crate::registry::succession)).
+//!
 //! Curator's clients take their permits one by one, and wait in the queue for each. So one that has some and needs more would
 //! wait for us, if we need several, while we wait for it: as long as one is behind us that may be of this kind, we yield our
 //! place now and then, at growing intervals. Who needs a single permit never does: each one that is released is its own.
@@ -26,9 +29,10 @@ use tokio::time::{Instant, timeout};
 use super::contention::{Event, QueuePosition};
 use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
-use super::permit_taking::PermitTaking;
+use super::permit_taking::{PermitTaking, permit_nodes};
 use crate::error::{self, StepError, retry_unanswered};
-use crate::registry::{Registration, Registry};
+use crate::registry::wish::Inheritance;
+use crate::registry::{MOST_HANDED_OVER, Registration, Registry};
 use crate::release::Releaser;
 use crate::store::dialect::Contender;
 use crate::store::record::HolderRecord;
@@ -172,8 +176,12 @@ impl Permits {
     ) -> Result<Option<Grant>, StepError> {
         let free = FreePermits::new(attempt, registration, &self.registry);
         let needs_several = registration.lock.is_shared() && free.asked() > 1;
+        self.open_wish(attempt, registration);
         let woken_at = tokio::select! {
             biased;
+            inheritance = registration.wish.inherited() => {
+                return self.inherit(attempt, registration, inheritance).await;
+            }
             woken_at = free.until_enough(refused) => woken_at?,
             needed = free.until_others_need_one(queue_yield.after), if needs_several => {
                 needed?;
@@ -184,8 +192,47 @@ impl Permits {
         if *refused.borrow() {
             self.found_held(registration);
         }
+        if !registration.wish.take_back() {
+            return self.inherited(attempt, registration).await;
+        }
         let granted = self.take_place(attempt, registration).await?;
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.with_woken_at(at))))
+    }
+
+    /// Lays ready what a holder of this process needs to hand its permits over to this waiter, whatever is before that now. At a shared path
+    /// clients of other libraries make permits without a word to those in the queue: each waiter counts.
+    pub(crate) fn open_wish(&self, attempt: &Attempt, registration: &Registration) {
+        if let Some(place) = registration.node()
+            && !registration.lock.is_shared()
+            && registration.session.connection.hands_permits_over()
+            && let Ok(nodes) = permit_nodes(attempt, registration, &place)
+            && nodes.new.len() <= MOST_HANDED_OVER
+        {
+            registration.wish.open(nodes);
+        }
+    }
+
+    /// Takes the permits that a holder of this process has begun to hand over; `None` if it could not.
+    pub(crate) async fn inherited(
+        &self,
+        attempt: &Attempt,
+        registration: &Registration,
+    ) -> Result<Option<Grant>, StepError> {
+        let inheritance = registration.wish.inherited().await;
+        self.inherit(attempt, registration, inheritance).await
+    }
+
+    async fn inherit(
+        &self,
+        attempt: &Attempt,
+        registration: &Registration,
+        inheritance: Inheritance,
+    ) -> Result<Option<Grant>, StepError> {
+        // Nothing is known of it that would be its place.
+        let Some(place) = registration.node() else { return Ok(None) };
+        let taking = PermitTaking::new(attempt, registration, &self.registry, Some(&place));
+        let granted = taking.inherit(inheritance, &self.releaser).await?;
+        Ok(granted.map(|granted| granted.with_woken_at(SystemClock.now())))
     }
 
     /// Makes the permits in the place of the node in the queue; `None` if that is lost.

@@ -17,31 +17,28 @@ async fn a_hand_over_within_a_process_takes_one_request() {
     let Some(server) = server().await else { return };
     let a = client(server.url(), LASTING).await;
     let received = async || server.figure("zk_packets_received").await.unwrap();
-    let (mutex, write) = (a.mutex("local"), a.rwlock("local"));
-    mutex.lock().await.unwrap().release().await.unwrap();
-    write.write().await.unwrap().release().await.unwrap();
-    for is_mutex in [true, false] {
+    for kind in ["mutex", "write lock", "permit", "two permits of four"] {
+        let turn = {
+            let (mutex, write) = (a.mutex("local"), a.rwlock("local"));
+            let (one, two) = (a.semaphore("local", 1), a.semaphore("of four", 4));
+            async move || match kind {
+                "mutex" => mutex.lock().await.unwrap().release().await.unwrap(),
+                "write lock" => write.write().await.unwrap().release().await.unwrap(),
+                "permit" => one.acquire().await.unwrap().release().await.unwrap(),
+                _ => two.acquire_many(2).await.unwrap().release().await.unwrap(),
+            }
+        };
+        turn().await;
         let before = received().await;
-        let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let (mutex, write) = (mutex.clone(), write.clone());
-                tokio::spawn(async move {
-                    for _ in 0..TURNS / 8 {
-                        if is_mutex {
-                            mutex.lock().await.unwrap().release().await.unwrap();
-                        } else {
-                            write.write().await.unwrap().release().await.unwrap();
-                        }
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            soon("every turn is taken", PROMPTLY * 3, task).await.unwrap();
-        }
+        let tasks = (0..8).map(|_| async {
+            for _ in 0..TURNS / 8 {
+                turn().await;
+            }
+        });
+        soon("every turn is taken", PROMPTLY * 3, join_all(tasks)).await;
         // A few pings and heartbeats, and two requests where nobody waited, or two answers were told in another order.
         let requests = received().await - before;
-        assert!(requests <= TURNS + TURNS / 2, "{requests} requests for {TURNS} turns, mutex: {is_mutex}");
+        assert!(requests <= TURNS + TURNS / 2, "{kind}: {requests} requests for {TURNS} turns");
     }
 }
 

@@ -14,6 +14,7 @@ mod dialects;
 mod far;
 mod flood;
 mod hand_over;
+mod heirs;
 mod input;
 mod kept;
 mod leave;

@@ -41,6 +41,11 @@ fn holds_for_two_of_one_process_and_one_of_another_while_a_connection_breaks() {
 }
 
 #[test]
+fn holds_while_permits_are_handed_over_from_one_to_the_next_of_three() {
+    explore(Permits { local: 3, ..LOCAL });
+}
+
+#[test]
 fn holds_for_three_of_different_weights() {
     explore(Permits { weights: &[2, 1, 1], limit: 2, ..ONE });
 }
@@ -55,5 +60,9 @@ refuted! {
         Permits { cuts: 1, limit: 2, ..ONE },
     permits_that_are_too_many_are_released: KeepsTooMany by "waiters get on" in ONE,
     what_is_given_up_is_undone: NoUndo by "nothing is left" in ONE,
-    whoever_came_since_is_not_told_that_it_is_first: TellsLatecomers by "within the limit" in LOCAL,
+    permits_are_handed_over_to_one_that_has_counted: HandsOverUncounted by "within the limit" in LOCAL,
+    permits_are_handed_over_in_the_queue: HandsOverBesideQueue by "nothing is left" in LOCAL,
+    an_heir_takes_its_permits_once: TakesBoth by "waiters get on" in Permits { local: 2, limit: 2, ..ONE },
+    a_lost_hand_over_is_looked_for: LostIsRefused by "waiters get on" in Permits { local: 2, cuts: 1, ..ONE },
+    whoever_came_since_is_not_told_that_it_is_first: TellsLatecomers by "tokens grow" in LOCAL,
 }

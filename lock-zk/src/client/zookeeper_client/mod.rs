@@ -277,6 +277,19 @@ impl Connection for ZookeeperClient {
         self.scheduler.hand_over(self.exchange_of(Some(to), &[from.to_owned()], &[], &[]))
     }
 
+    fn hands_permits_over(&self) -> bool {
+        true
+    }
+
+    fn hand_permits_over(
+        &self,
+        old: &[String],
+        new: &[NewNode],
+        data: &[u8],
+    ) -> (Response<'static, ()>, Response<'static, Vec<String>>) {
+        self.scheduler.hand_permits_over(self.exchange_of(None, old, new, data))
+    }
+
     fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()> {
         let (holder, path, data) = (holder.to_owned(), path.to_owned(), data.to_vec());
         let access = self.access.clone();

@@ -107,6 +107,16 @@ impl Scheduler {
         self.submit_later(|released| Waiting::HandOver(HandOver { exchange, released, made: None }))
     }
 
+    /// [Hands over](Self::hand_over) by nodes that are made for the next waiter, which is told their paths.
+    pub(super) fn hand_permits_over(
+        &self,
+        exchange: Exchange,
+    ) -> (Response<'static, ()>, Response<'static, Vec<String>>) {
+        let ((made, is_made), exchange) = (oneshot::channel(), Arc::new(exchange));
+        let hand_over = |released| Waiting::HandOver(HandOver { exchange, released, made: Some(made) });
+        (self.submit_later(hand_over), answer_of(is_made))
+    }
+
     /// Deletes a node, whether somebody waits for the answer or not.
     pub(super) fn delete(&self, path: &str) -> Response<'static, bool> {
         let path = Arc::<str>::from(path);

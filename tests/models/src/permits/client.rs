@@ -7,7 +7,7 @@ use lock_zk::machine::{
 };
 
 use super::Mutant;
-use super::process::Process;
+use super::process::{Process, Waiter};
 use super::server::{Lease, Place, Reply, Request, Seat};
 
 /// Time does not matter here.
@@ -21,7 +21,7 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     contention: Contention<u8>,
     /// The attempt of its process that waited for its place when permits were asked for in that.
-    behind: Option<Seat>,
+    behind: Option<Waiter>,
     /// Its connection, which keeps its order.
     pub(super) requests: Vec<Request>,
     pub(super) replies: Vec<Reply>,
@@ -48,7 +48,14 @@ pub(super) enum Phase {
     Counting,
     /// The permits are watched.
     WatchingLeases,
+    /// Permits are being handed over to it.
+    Inheriting,
     Holding,
+    /// The permits are being handed over to this one.
+    HandingOver {
+        heir: Seat,
+        next: Option<Waiter>,
+    },
     /// Every node is being removed.
     Leaving,
     Done,
@@ -67,7 +74,7 @@ impl Client {
     }
 
     pub(super) fn may_leave(&self) -> bool {
-        !self.is_over() && !matches!(self.phase, Phase::Idle | Phase::Leaving)
+        !self.is_over() && !matches!(self.phase, Phase::Idle | Phase::Leaving | Phase::HandingOver { .. })
     }
 
     pub(super) fn is_watching(&self) -> bool {
@@ -78,6 +85,7 @@ impl Client {
     pub(super) fn awaits(&self, reply: &Reply) -> bool {
         match self.phase {
             Phase::Leaving | Phase::GivingBack => *reply == Reply::Removed(self.seat),
+            Phase::HandingOver { .. } => matches!(reply, Reply::Made | Reply::Missing),
             Phase::Idle | Phase::Done | Phase::Crashed => false,
             _ => true,
         }
@@ -111,17 +119,23 @@ impl Client {
             }
             Action::Ask(Wanted::List) => self.requests.push(Request::ListQueue),
             Action::Stand(QueuePosition::First(_)) => {
+                self.open_wish(process);
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
             Action::Stand(QueuePosition::Behind(place)) if process.wait(place.zxid, self.seat) => {
+                self.open_wish(process);
                 self.phase = Phase::Following(place.zxid);
             }
             Action::Stand(QueuePosition::Behind(place)) => {
                 self.phase = Phase::Watching;
                 self.requests.push(Request::WatchPlace(place.zxid));
             }
-            Action::Stand(QueuePosition::Missing) => self.contend(Event::Rejoin, process),
+            Action::Stand(QueuePosition::Missing) if process.take_wish_back(self.seat) => {
+                self.contend(Event::Rejoin, process);
+            }
+            // Permits are handed over to it: it is told.
+            Action::Stand(QueuePosition::Missing) => self.phase = Phase::Inheriting,
             // There is a directory, and a queue.
             Action::Ask(Wanted::Claim | Wanted::MakeDirectory) => {}
         }
@@ -167,11 +181,39 @@ impl Client {
         self.requests.extend(place.map(|zxid| Request::Exchange(self.seat, zxid)));
     }
 
+    /// Goes on with what has come of permits that were to be handed over.
+    fn inherit(&mut self, outcome: TakingEvent, next: Option<Waiter>, process: &mut Process, mutant: Option<Mutant>) {
+        let place = self.contention.node().copied();
+        match outcome {
+            TakingEvent::Made => {
+                process.moved_on(self.seat, next);
+                self.take(Taking::in_place(false), place, outcome, process, mutant);
+            }
+            TakingEvent::Unanswered if mutant != Some(Mutant::LostIsRefused) => {
+                self.take(Taking::in_place(false), place, outcome, process, mutant);
+            }
+            _ => self.contend(Event::Look, process),
+        }
+    }
+
+    fn open_wish(&self, process: &mut Process) {
+        if let Some(place) = self.contention.node() {
+            process.open_wish((self.seat, *place));
+        }
+    }
+
     /// Gives up, or releases the permits.
-    pub(super) fn leave(&mut self, attempts: u8, mutant: Option<Mutant>) {
+    pub(super) fn leave(&mut self, attempts: u8, process: &mut Process, mutant: Option<Mutant>) {
         if mutant == Some(Mutant::NoUndo) && matches!(self.phase, Phase::Taking { place: None, .. }) {
             return self.end(attempts);
         }
+        let heir = if self.phase == Phase::Holding { process.heir(self.seat, mutant) } else { None };
+        if let Some((heir, place)) = heir {
+            self.phase = Phase::HandingOver { heir, next: process.behind(heir) };
+            self.requests.push(Request::HandOver { holder: self.seat, heir, place });
+            return self.replies.clear();
+        }
+        process.take_wish_back(self.seat);
         self.phase = Phase::Leaving;
         self.requests.push(Request::Remove(self.seat));
         // Answers that are still under way are not listened to.
@@ -188,7 +230,7 @@ impl Client {
     pub(super) fn reconnected(&mut self, process: &mut Process, mutant: Option<Mutant>) {
         self.requests.clear();
         // The word of its own process came over no connection.
-        self.replies.retain(|reply| matches!(reply, Reply::Gone { .. }));
+        self.replies.retain(|reply| matches!(reply, Reply::Gone { .. } | Reply::Inherited { .. }));
         match self.phase.clone() {
             Phase::Taking { taking, place, at: TakingAction::Count } => {
                 self.phase = Phase::Taking { taking, at: TakingAction::Count, place };
@@ -197,8 +239,13 @@ impl Client {
             Phase::Taking { taking, place, .. } => self.take(taking, place, TakingEvent::Unanswered, process, mutant),
             Phase::Contending => self.contend(Event::Unanswered, process),
             Phase::Watching | Phase::Counting | Phase::WatchingLeases => self.contend(Event::Look, process),
+            Phase::HandingOver { heir, next } => {
+                process.inherit(heir, TakingEvent::Unanswered, next);
+                self.phase = Phase::Leaving;
+                self.requests.push(Request::Remove(self.seat));
+            }
             Phase::Leaving | Phase::GivingBack => self.requests.push(Request::Remove(self.seat)),
-            Phase::Idle | Phase::Following(_) | Phase::Holding | Phase::Done | Phase::Crashed => {}
+            Phase::Idle | Phase::Inheriting | Phase::Following(_) | Phase::Holding | Phase::Done | Phase::Crashed => {}
         }
     }
 
@@ -214,8 +261,11 @@ impl Client {
         match (reply, self.phase.clone()) {
             (Reply::Made, Phase::Taking { taking, at: TakingAction::Make, place }) => {
                 let late = mutant == Some(Mutant::TellsLatecomers);
-                let first = if late { process.behind(self.seat) } else { self.behind };
-                process.forget(self.seat, first);
+                let next = if late { process.behind(self.seat) } else { self.behind };
+                match place {
+                    Some(_) => process.moved_on(self.seat, next),
+                    None => process.forget(self.seat, None),
+                }
                 self.take(taking, place, TakingEvent::Made, process, mutant);
                 if let (Some(Mutant::CountsBefore), None) = (mutant, place) {
                     // It was heard before.
@@ -266,6 +316,14 @@ impl Client {
             (Reply::Gone { is_first: false }, Phase::Following(_)) => self.contend(Event::Look, process),
             (Reply::Changed | Reply::NoNode, Phase::Watching) => self.contend(Event::Look, process),
             (Reply::Leases(leases), Phase::Counting | Phase::WatchingLeases) => match self.contention.node() {
+                // Permits are handed over to it: it is told.
+                Some(_)
+                    if self.is_enough(&leases)
+                        && !process.take_wish_back(self.seat)
+                        && mutant != Some(Mutant::TakesBoth) =>
+                {
+                    self.phase = Phase::Inheriting;
+                }
                 Some(zxid) if self.is_enough(&leases) => {
                     let (taking, zxid) = (Taking::in_place(false), *zxid);
                     self.phase = Phase::Taking { taking, at: TakingAction::Make, place: Some(zxid) };
@@ -281,6 +339,18 @@ impl Client {
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
+            (Reply::Made, Phase::HandingOver { heir, next }) => {
+                process.inherit(heir, TakingEvent::Made, next);
+                self.end(attempts);
+            }
+            (Reply::Missing, Phase::HandingOver { heir, next }) => {
+                process.inherit(heir, TakingEvent::Missing, next);
+                self.phase = Phase::Leaving;
+                self.requests.push(Request::Remove(self.seat));
+            }
+            (Reply::Inherited { heir, outcome, next }, phase) if heir == self.seat && phase.may_inherit() => {
+                self.inherit(outcome, next, process, mutant);
+            }
             (Reply::Removed(_), Phase::GivingBack) => self.contend(Event::Begin, process),
             (Reply::Removed(_), Phase::Leaving) => {
                 process.forget(self.seat, None);
@@ -289,6 +359,13 @@ impl Client {
             // Answers to what is no longer asked.
             _ => {}
         }
+    }
+}
+
+impl Phase {
+    /// Whether permits may be handed over to a client.
+    const fn may_inherit(&self) -> bool {
+        matches!(self, Self::Contending | Self::Counting | Self::WatchingLeases | Self::Inheriting)
     }
 }
 

@@ -4,7 +4,8 @@
 //! taken without a place, and those that were made before are counted behind. The clients (`client.rs`) decide by what ships: `Taking`,
 //! `Contention` and `is_within`. The servers (`server.rs`) are what ZooKeeper promises, as in the model of the [queue](crate::queue).
 //!
-//! Attempts of one process tell each other when a place has gone (`process.rs`): a twin of `lock-zk`'s registry. Each has a connection of its own
+//! Attempts of one process tell each other when a place has gone, and a holder hands its permits over to the heir (`process.rs`): a twin of `lock-zk`'s
+//! registry, but for `Succession`, which ships. Each has a connection of its own
 //! here, so that more can happen than over the one that they share.
 //!
 //! Answers get lost with their connection, whether the request was carried out or not; processes die. Sessions and time are left out,
@@ -16,6 +17,7 @@ mod mutant;
 mod process;
 mod server;
 
+use lock_zk::machine::TakingEvent;
 use stateright::{Model, Property};
 
 use client::{Client, Phase};
@@ -104,6 +106,11 @@ impl Permits {
         self.happen(state, action);
         let State { clients, processes, .. } = state;
         for (at, process) in processes.iter_mut().enumerate() {
+            for told in process.take_inherited() {
+                let is_heir =
+                    |client: &&mut Client| matches!(told, Reply::Inherited { heir, .. } if heir == client.seat);
+                clients.iter_mut().filter(is_heir).for_each(|client| client.replies.push(told.clone()));
+            }
             for (place, first) in process.take_gone() {
                 let waits = |client: &&mut Client| {
                     self.process(client.seat.client) == at && client.phase == Phase::Following(place.zxid)
@@ -137,7 +144,7 @@ impl Permits {
             }
             Action::Claim(at) => clients[at].start(true, &mut processes[process(at)], self.mutant),
             Action::Enqueue(at) => clients[at].start(false, &mut processes[process(at)], self.mutant),
-            Action::Leave(at) => clients[at].leave(self.attempts, self.mutant),
+            Action::Leave(at) => clients[at].leave(self.attempts, &mut processes[process(at)], self.mutant),
             Action::Cut(at) => {
                 state.cuts -= 1;
                 server.forget(clients[at].seat.client);
@@ -214,6 +221,10 @@ impl Model for Permits {
         if self.local > 1 {
             properties.push(Property::sometimes("a waiter is told that it is first", |_, state: &State| {
                 state.clients.iter().any(|client| client.replies.contains(&Reply::Gone { is_first: true }))
+            }));
+            properties.push(Property::sometimes("permits are handed over", |_, state: &State| {
+                let has = |reply: &Reply| matches!(reply, Reply::Inherited { outcome: TakingEvent::Made, .. });
+                state.clients.iter().any(|client| client.replies.iter().any(has))
             }));
         }
         properties

@@ -19,4 +19,12 @@ pub enum Mutant {
     NoUndo,
     /// The attempt that has left the queue tells whoever waits behind it then that it is first, and that one may have come since.
     TellsLatecomers,
+    /// A holder hands its permits over to the first in the queue, which has not counted the others'.
+    HandsOverUncounted,
+    /// Permits are handed over whether the heir has its place or not.
+    HandsOverBesideQueue,
+    /// An heir takes permits by itself while others are being handed over to it.
+    TakesBoth,
+    /// An heir takes a lost answer for a refusal.
+    LostIsRefused,
 }

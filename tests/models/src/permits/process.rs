@@ -1,6 +1,12 @@
 //! The attempts of one process: which places they have, as far as they have noted them, and who waits for which without asking the servers.
 
-use super::server::{Place, Seat};
+use lock_zk::machine::{Succession, TakingEvent};
+
+use super::Mutant;
+use super::server::{Place, Reply, Seat};
+
+/// An attempt, and the place that it has.
+pub(super) type Waiter = (Seat, u8);
 
 /// The places of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -11,6 +17,13 @@ pub(super) struct Process {
     last: Option<Place>,
     /// Places that are noted no longer, and the attempt that is told that it is first now.
     gone: Vec<(Place, Option<Seat>)>,
+    /// The heir of the permits, as `lock-zk` decides it.
+    succession: Succession<Waiter>,
+    /// The waiters to which permits may be handed over, and those to which they are being.
+    wishes: Vec<Waiter>,
+    taken: Vec<Seat>,
+    /// What comes of it, to be told.
+    inherited: Vec<Reply>,
 }
 
 impl Process {
@@ -33,6 +46,7 @@ impl Process {
         let gone: Vec<(Place, Option<Seat>)> = gone;
         for (place, _) in gone {
             self.last.take_if(|last| *last == place);
+            self.succession.left(&(seat, place.zxid));
             self.gone.push((place, first));
         }
     }
@@ -43,9 +57,52 @@ impl Process {
         noted.map(|(_, next)| *next = Some(waiter)).is_some()
     }
 
-    /// Returns the attempt that came last to wait for the place of this one.
-    pub(super) fn behind(&self, seat: Seat) -> Option<Seat> {
-        self.noted.iter().find(|(place, _)| place.seat == seat).and_then(|(_, next)| *next)
+    /// Returns the attempt that came last to wait for the place of this one, if that has a place.
+    pub(super) fn behind(&self, seat: Seat) -> Option<Waiter> {
+        let next = self.noted.iter().find(|(place, _)| place.seat == seat).and_then(|(_, next)| *next)?;
+        self.noted.iter().find(|(place, _)| place.seat == next).map(|(place, _)| (next, place.zxid))
+    }
+
+    /// Notes that the first in the queue has its permits in the place of its node.
+    pub(super) fn moved_on(&mut self, seat: Seat, next: Option<Waiter>) {
+        self.succession.moved_on(next);
+        self.forget(seat, next.map(|(next, _)| next));
+    }
+
+    /// Permits may be handed over to this waiter.
+    pub(super) fn open_wish(&mut self, waiter: Waiter) {
+        if !self.wishes.contains(&waiter) && !self.taken.contains(&waiter.0) {
+            self.wishes.push(waiter);
+        }
+    }
+
+    /// Permits may not be handed over to it any more; false if they are being.
+    pub(super) fn take_wish_back(&mut self, seat: Seat) -> bool {
+        self.wishes.retain(|(one, _)| *one != seat);
+        !self.taken.contains(&seat)
+    }
+
+    /// Takes the wish of the heir for a holder of so many permits.
+    pub(super) fn heir(&mut self, holder: Seat, mutant: Option<Mutant>) -> Option<Waiter> {
+        let heir = match mutant {
+            Some(Mutant::HandsOverUncounted) => self.wishes.first().copied(),
+            _ => self.succession.heir().copied(),
+        };
+        let (heir, place) = heir.filter(|heir| self.wishes.contains(heir) && heir.0.weight <= holder.weight)?;
+        self.wishes.retain(|(one, _)| *one != heir);
+        self.taken.push(heir);
+        Some((heir, place))
+    }
+
+    /// Tells an heir what has come of the permits.
+    pub(super) fn inherit(&mut self, heir: Seat, outcome: TakingEvent, next: Option<Waiter>) {
+        self.taken.retain(|one| *one != heir);
+        self.inherited.push(Reply::Inherited { heir, outcome, next });
+    }
+
+    /// Takes what heirs are to be told.
+    pub(super) fn take_inherited(&mut self) -> Vec<Reply> {
+        std::mem::take(&mut self.inherited)
     }
 
     /// Takes the places that are noted no longer.

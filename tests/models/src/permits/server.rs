@@ -1,7 +1,7 @@
 //! The servers, as one: each request is one step, as whatever writes goes through the leader, and what only reads stands behind a
 //! write or a `sync` of the same session.
 
-use lock_zk::machine::{Member, Role};
+use lock_zk::machine::{Member, Role, TakingEvent};
 
 use super::Mutant;
 
@@ -49,6 +49,12 @@ pub(super) enum Request {
     FindPlace(Seat),
     /// Puts permits into the place of this node.
     Exchange(Seat, u8),
+    /// Puts permits of an heir into the place of its node, and of a holder's permits.
+    HandOver {
+        holder: Seat,
+        heir: Seat,
+        place: u8,
+    },
     ListLeases,
     FindLease(Seat),
     WatchPlace(u8),
@@ -74,6 +80,12 @@ pub(super) enum Reply {
     /// The word of the same process that a place has gone, and whether it was the first and left by itself.
     Gone {
         is_first: bool,
+    },
+    /// The word of the same process on permits that were to be handed over to this seat.
+    Inherited {
+        heir: Seat,
+        outcome: TakingEvent,
+        next: Option<(Seat, u8)>,
     },
     /// Every node of this seat is gone.
     Removed(Seat),
@@ -121,6 +133,16 @@ impl Server {
             Request::Exchange(seat, zxid) => {
                 let mut told = self.remove(|place| place.zxid == zxid, |_| false);
                 told.extend(self.make(seat, zxid));
+                return (Some(Reply::Made), told);
+            }
+            Request::HandOver { holder, heir, place } => {
+                let has_place = self.queue.iter().any(|one| one.zxid == place);
+                let is_held = self.leases.iter().any(|lease| lease.seat == holder);
+                if !is_held || !(has_place || mutant == Some(Mutant::HandsOverBesideQueue)) {
+                    return (Some(Reply::Missing), Vec::new());
+                }
+                let mut told = self.remove(|one| one.zxid == place, |lease| lease.seat == holder);
+                told.extend(self.make(heir, place));
                 return (Some(Reply::Made), told);
             }
             Request::ListLeases => Reply::Leases(self.leases.clone()),

@@ -1,0 +1,123 @@
+//! Permits that stay within a process: a holder hands them over to the next waiter by one transaction.
+
+use futures_util::FutureExt;
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_testkit_servers::zookeeper::ZooKeeperClient;
+use lock_zk::{Error, ErrorKind, Permit, Semaphore, ZkLocks};
+use tokio::task::JoinHandle;
+
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, over, server, soon};
+
+type Waiting = JoinHandle<Result<Permit, Error>>;
+
+fn semaphore(locks: &ZkLocks) -> Semaphore {
+    locks.semaphore("heirs", 1).with_ttl(ms(60_000))
+}
+
+async fn listed(truth: &ZooKeeperClient, directory: &str) -> Vec<String> {
+    let directory = format!("/lock/semaphore/heirs/{directory}");
+    let names = truth.children(&directory).await.unwrap().unwrap_or_default();
+    names.into_iter().map(|name| format!("{directory}/{name}")).collect()
+}
+
+async fn waits(truth: &ZooKeeperClient, locks: &ZkLocks, number: usize) -> Waiting {
+    let wanted = semaphore(locks);
+    let waiting = tokio::spawn(async move { wanted.acquire().await });
+    eventually("it waits", PROMPTLY, async || listed(truth, "locks").await.len() == number).await;
+    // Answered behind the listing of whoever waits, who therefore knows for whom.
+    let asked = semaphore(locks);
+    eventually("it is in the queue", PROMPTLY, async || asked.inspect().await.unwrap().waiters.len() == number).await;
+    waiting
+}
+
+/// A holder that got its permit in the queue, and the one behind it, which waited by then.
+async fn holder_and_heir(truth: &ZooKeeperClient, locks: &ZkLocks) -> (Permit, Waiting) {
+    let before = semaphore(locks).acquire().await.unwrap();
+    let (first, second) = (waits(truth, locks, 1).await, waits(truth, locks, 2).await);
+    before.release().await.unwrap();
+    (soon("the first in the queue", PROMPTLY, first).await.unwrap().unwrap(), second)
+}
+
+async fn is_free(truth: &ZooKeeperClient, locks: &ZkLocks) {
+    eventually("nothing is left", PROMPTLY, async || {
+        listed(truth, "locks").await.is_empty() && listed(truth, "leases").await.is_empty()
+    })
+    .await;
+    soon("it is free", PROMPTLY, semaphore(locks).acquire()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_permit_whose_hand_over_has_no_answer_is_the_heirs() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
+    let (held, heir) = holder_and_heir(&truth, &a).await;
+    let node = listed(&truth, "leases").await.remove(0);
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, node.clone()));
+    fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::Indeterminate);
+    lost.heal().unwrap();
+    let held = soon("the heir", PROMPTLY, heir).await.unwrap().unwrap();
+    let leases = listed(&truth, "leases").await;
+    assert!(leases.len() == 1 && leases[0] != node, "{leases:?}");
+    held.release().await.unwrap();
+    is_free(&truth, &a).await;
+}
+
+#[tokio::test]
+async fn an_heir_whose_place_is_gone_is_none() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let (held, heir) = holder_and_heir(&truth, &a).await;
+    assert!(truth.delete(&listed(&truth, "locks").await[0]).await.unwrap());
+    soon("the release", PROMPTLY, held.release()).await.unwrap();
+    soon("it has asked for another place", PROMPTLY, heir).await.unwrap().unwrap().release().await.unwrap();
+    is_free(&truth, &a).await;
+}
+
+#[tokio::test]
+async fn a_permit_that_somebody_else_deleted_is_handed_over_to_nobody() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let (held, heir) = holder_and_heir(&truth, &a).await;
+    assert!(truth.delete(&listed(&truth, "leases").await[0]).await.unwrap());
+    fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::NotHeld);
+    let held = soon("the heir counts", PROMPTLY, heir).await.unwrap().unwrap();
+    assert_eq!(listed(&truth, "leases").await.len(), 1);
+    held.release().await.unwrap();
+    is_free(&truth, &a).await;
+}
+
+#[tokio::test]
+async fn an_heir_that_is_dropped_under_its_hand_over_keeps_nothing() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
+    for is_sent in [false, true] {
+        let (held, heir) = holder_and_heir(&truth, &a).await;
+        let answers = is_sent.then(|| link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient)));
+        let before = link.requests();
+        let mut release = Box::pin(held.release());
+        assert!((&mut release).now_or_never().is_none());
+        if is_sent {
+            eventually("it is sent", PROMPTLY, async || link.requests() > before).await;
+        }
+        heir.abort();
+        assert!(heir.await.unwrap_err().is_cancelled());
+        if let Some(answers) = answers {
+            answers.applied(PROMPTLY).await.unwrap();
+            answers.heal().unwrap();
+        }
+        soon("the release", PROMPTLY, release).await.unwrap();
+        is_free(&truth, &a).await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_hands_over_all_the_same() {
+    let Some(server) = server().await else { return };
+    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let (held, heir) = holder_and_heir(&truth, &a).await;
+    assert!(held.release().now_or_never().is_none());
+    soon("the heir", PROMPTLY, heir).await.unwrap().unwrap().release().await.unwrap();
+    is_free(&truth, &a).await;
+}
