@@ -3,7 +3,7 @@
 //!
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
 //! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent. A listing may travel
-//! later than it was asked for, and so shows more.
+//! later than it was asked for, and so shows more; a hand-over may travel later, but not behind a deletion of the same holder's node.
 //!
 //! The requests that keep a session and its locks, [`heartbeat`](Connection::heartbeat) and
 //! [`read_held`](Connection::read_held), wait behind a limited number of other requests only, however many there are.
@@ -290,11 +290,12 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Makes ephemeral nodes with this data in the place of others, as [`exchange`](Connection::exchange) does: for whoever has the others,
-    /// who is told whether that was done, and whoever gets the new ones, who is told their paths. Only a transaction can.
+    /// Makes ephemeral nodes with this data in the place of a holder's and of a waiter's, all of it or nothing. The holder is told whether that was
+    /// done, and the waiter the paths of the new ones. Only a transaction can.
     fn hand_permits_over(
         &self,
-        _old: &[String],
+        _holder: &[String],
+        _waiter: &str,
         _new: &[NewNode],
         _data: &[u8],
     ) -> (Response<'static, ()>, Response<'static, Vec<String>>) {

@@ -34,7 +34,7 @@ struct Entries {
     local_nodes: HashMap<String, LocalNode>,
     /// The node of this process that was noted last of each queue, until it is gone, by the queue's directory.
     last_nodes: HashMap<String, String>,
-    /// Who gets the permits of each semaphore that has an heir, by its queue's directory.
+    /// The heirs of semaphores, by the queue's directory.
     successions: HashMap<String, Succession<Waiter>>,
 }
 
@@ -51,6 +51,8 @@ pub(crate) struct Heir {
     registration: Arc<Registration>,
     /// The path of its node in the queue.
     place: String,
+    /// The holder's permits. They are enough.
+    released: Vec<String>,
     nodes: PermitNodes,
     /// The waiter right behind it.
     next: Option<Waiter>,
@@ -61,6 +63,12 @@ impl Entries {
     fn waiter_behind(&self, node: &Created) -> Option<Waiter> {
         let grant = self.local_nodes.get(&node.path)?.next?;
         Some(Waiter { grant, place: self.registrations.get(&grant)?.node()?.czxid })
+    }
+
+    /// Whether a waiter has this place still, as far as is known.
+    fn has_place(&self, waiter: &Waiter) -> bool {
+        let node = self.registrations.get(&waiter.grant).and_then(|registration| registration.node());
+        node.is_some_and(|node| node.czxid == waiter.place)
     }
 
     /// Whether this is the registration that its attempt has now.
@@ -174,19 +182,21 @@ impl Registry {
 
     /// Takes the wish of the waiter to which this holder of permits may hand them over, if there is one that they are enough for.
     pub(crate) fn heir_of(&self, holder: &Registration) -> Option<Heir> {
-        let (lock, permits) = (&holder.lock, holder.permits_held());
+        let lock = &holder.lock;
         let entries = self.entries();
         let waiter = *entries.successions.get(&lock.directory)?.heir()?;
         let registration = entries.registrations.get(&waiter.grant)?.clone();
         let place = registration.node().filter(|place| place.czxid == waiter.place)?;
-        let is_known = !holder.is_changing() && locked(&holder.permits).len() <= MOST_HANDED_OVER;
+        // Each of them is named in the transaction, which fails if one has gone.
+        let released = locked(&holder.permits).clone();
+        let is_known = entries.has(holder) && !holder.is_changing() && released.len() <= MOST_HANDED_OVER;
         if !is_known || !Arc::ptr_eq(&registration.session, &holder.session) || registration.lock.limit != lock.limit {
             return None;
         }
         let next = entries.waiter_behind(&place);
-        let nodes = registration.wish.take(permits)?;
+        let nodes = registration.wish.take(holder.number_of(&released))?;
         drop(entries);
-        Some(Heir { registration, place: place.path, nodes, next })
+        Some(Heir { registration, place: place.path, released, nodes, next })
     }
 
     /// Tells the attempt right behind it that the registration has left the queue as its first one, by a request that was sent at this
@@ -214,8 +224,9 @@ impl Registry {
         let lock = &registration.lock;
         let mut entries = self.entries();
         if entries.has(registration) && !lock.is_shared() && registration.session.connection.hands_permits_over() {
-            match next {
-                Some(_) => entries.successions.entry(lock.directory.clone()).or_default().moved_on(next),
+            // One that has left its place meanwhile would be forgotten by nobody.
+            match next.filter(|next| entries.has_place(next)) {
+                next @ Some(_) => entries.successions.entry(lock.directory.clone()).or_default().moved_on(next),
                 None => drop(entries.successions.remove(&lock.directory)),
             }
         }
@@ -341,144 +352,4 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use lock_core::driver::Kind;
-    use lock_testkit::testing::installed;
-    use lock_testkit_servers::zookeeper::ZooKeeperServer;
-
-    use super::*;
-    use crate::client::ClientCrate;
-    use crate::config::ZkConfig;
-    use crate::session::Sessions;
-    use crate::store::layout::Layout;
-
-    async fn connect(url: &str) -> (Sessions, Layout) {
-        let config = ZkConfig::new(url);
-        let options = config.check(ClientCrate::ZookeeperClient).unwrap();
-        (Sessions::open(options, Box::new(|_| {})).await.unwrap(), config.layout())
-    }
-
-    #[tokio::test]
-    async fn a_registration_in_another_session_replaces_the_one_before() {
-        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let (sessions, layout) = connect(server.url()).await;
-        let registry = Arc::<Registry>::default();
-        let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
-        let lock = || LockPaths::of(&layout, &"again".into(), Kind::Mutex).unwrap();
-        let path = lock().queue_path("again");
-        let before = registry.register(grant, &session, lock());
-        registry.set_node(&before, Created { path: path.clone(), czxid: 1 });
-        let (told, taken) = std::sync::mpsc::channel();
-        let again = (registry.clone(), session, lock());
-        std::thread::spawn(move || told.send(again.0.register(grant, &again.1, again.2)));
-        let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
-        assert!(taken.await.unwrap().is_ok_and(|registration| registration.node().is_none()), "a deadlock");
-        assert!(before.node().is_none() && registry.until_gone(&path, grant).is_none());
-    }
-
-    #[tokio::test]
-    async fn the_node_right_before_is_known_if_it_is_of_this_process_and_there() {
-        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let (sessions, layout) = connect(server.url()).await;
-        let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
-        let lock = || LockPaths::of(&layout, &"behind".into(), Kind::Mutex).unwrap();
-        let enter = |number: u32| {
-            let grant = GrantId::random().unwrap();
-            let registration = registry.register(grant, &session, lock());
-            let node = Created { path: format!("{}{number:010}", lock().stem(grant)), czxid: 1 };
-            let before = registry.set_node_behind(&registration, node);
-            (registration, before.map(|before| before.number))
-        };
-        assert_eq!(registry.last_role(&lock()), None);
-        let (_first, before) = enter(7);
-        assert_eq!(before, None);
-        assert_eq!(registry.last_role(&lock()), Some(Role::Lock));
-        let (second, before) = enter(8);
-        assert_eq!(before, Some(7));
-        assert_eq!(enter(10).1, None, "somebody else's is between");
-        registry.deregister(&second);
-        let (last, before) = enter(11);
-        assert_eq!(before, Some(10));
-        registry.deregister(&last);
-        assert_eq!(registry.last_role(&lock()), None, "nobody knows who is last now");
-        assert_eq!(enter(12).1, None);
-    }
-
-    /// The directory may have been made anew between the first one's leaving and the coming of whoever waits for it then.
-    #[tokio::test]
-    async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first_and_is_the_heir() {
-        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let (sessions, layout) = connect(server.url()).await;
-        let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
-        let lock = || LockPaths::of(&layout, &"first".into(), Kind::Permits { permits: 1, limit: 1 }).unwrap();
-        let enter = |number: u32| {
-            let grant = GrantId::random().unwrap();
-            let registration = registry.register(grant, &session, lock());
-            let path = format!("{}{number:010}", lock().stem(grant));
-            registry.set_node(&registration, Created { path: path.clone(), czxid: number.into() });
-            registration.wish.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
-            (registration, path)
-        };
-        for waits_before in [true, false] {
-            let [(first, path), (early, _), (late, _)] = [1, 2, 3].map(enter);
-            let gone = waits_before.then(|| registry.until_gone(&path, early.grant).unwrap());
-            let next = registry.waiter_behind(&first);
-            let late_gone = registry.until_gone(&path, late.grant).unwrap();
-            let permit = lock().permit_path(&format!("{}0000000000", lock().dialect.stem(first.grant, Role::Permit)));
-            registry.moved_on(&first, vec![permit], next, BootInstant::FAR_FUTURE);
-            if let Some(gone) = gone {
-                assert_eq!(gone.await, Some(BootInstant::FAR_FUTURE));
-            }
-            assert_eq!(late_gone.await, None, "told that it is first, waits_before: {waits_before}");
-            let heir = registry.heir_of(&first).map(|heir| heir.registration.grant);
-            assert_eq!(heir, waits_before.then_some(early.grant), "waits_before: {waits_before}");
-            assert!(registry.heir_of(&first).is_none(), "its wish was taken");
-            [first, early, late].iter().for_each(|registration| registry.deregister(registration));
-            assert!(registry.entries().successions.is_empty());
-        }
-    }
-
-    #[tokio::test]
-    async fn an_heir_that_has_another_place_is_none() {
-        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let (sessions, layout) = connect(server.url()).await;
-        let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
-        let lock = |limit| LockPaths::of(&layout, &"again".into(), Kind::Permits { permits: 1, limit }).unwrap();
-        let enter = |grant, czxid, limit| {
-            let registration = registry.register(grant, &session, lock(limit));
-            registry.set_node(&registration, Created { path: format!("{}0000000001", lock(limit).stem(grant)), czxid });
-            registration.wish.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
-            registration
-        };
-        let [first, heir] = [(); 2].map(|()| GrantId::random().unwrap());
-        for (place, limit, is_heir) in [(2, 2, true), (3, 2, false), (2, 5, false)] {
-            let (holder, _waiter) = (enter(first, 1, 2), enter(heir, 2, limit));
-            let gone = registry.until_gone(&holder.node().unwrap().path, heir);
-            let next = registry.waiter_behind(&holder);
-            let permit = lock(2).permit_path(&format!("{}0000000000", lock(2).dialect.stem(first, Role::Permit)));
-            registry.moved_on(&holder, vec![permit], next, BootInstant::FAR_FUTURE);
-            drop(gone);
-            if place != 2 {
-                enter(heir, place, limit);
-            }
-            assert_eq!(registry.heir_of(&holder).is_some(), is_heir, "place {place}, limit {limit}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() {
-        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-        let (sessions, layout) = connect(server.url()).await;
-        let registry = Arc::<Registry>::default();
-        let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
-        let lock = LockPaths::of(&layout, &"late".into(), Kind::Mutex).unwrap();
-        let path = lock.queue_path("late");
-        let registration = registry.register(grant, &session, lock);
-        let node = || Created { path: path.clone(), czxid: 1 };
-        registry.set_node(&registration, node());
-        assert!(registry.until_gone(&path, grant).is_some());
-        registry.end_session(&session);
-        registry.set_node(&registration, node());
-        assert!(registry.until_gone(&path, grant).is_none(), "whoever stands behind it would wait for ever");
-    }
-}
+mod tests;

@@ -80,23 +80,28 @@ impl Registration {
     }
 
     /// Puts the permits of a waiter in the place of this registration's, and of that waiter's node in the queue, as a whole. The waiter is told
-    /// what comes of it.
+    /// the outcome.
     pub(crate) fn hand_permits_over(&self, heir: Heir) -> Response<'static, ()> {
-        let Heir { registration: heir, place, nodes, next } = heir;
+        let Heir { registration: heir, place, released, nodes, next } = heir;
         let was_changing = heir.begin_change();
-        let old: Vec<_> = self.paths().into_iter().chain([place]).collect();
         let sent_at = SystemClock.now();
-        let (released, made) = self.session.connection.hand_permits_over(&old, &nodes.new, &nodes.record);
-        let waiter = heir.clone();
-        let made = Box::pin(async move { waiter.end_change(was_changing, made).await });
-        heir.wish.grant(Inheritance { made, sent_at, next });
+        let (released, made) = self.session.connection.hand_permits_over(&released, &place, &nodes.new, &nodes.record);
+        heir.wish.grant(Inheritance { made, was_changing, sent_at, next });
         released
     }
 
-    /// Returns the number of permits for which its nodes stand, as far as they are known.
-    pub(super) fn permits_held(&self) -> u32 {
+    /// Waits for the outcome of what was handed over to this registration.
+    pub(crate) async fn inherited(
+        &self,
+        made: Response<'static, Vec<String>>,
+        was_changing: bool,
+    ) -> Result<Vec<String>, Failure> {
+        self.end_change(was_changing, made).await
+    }
+
+    /// Returns the number of permits for which these nodes of the registration stand.
+    pub(super) fn number_of(&self, permits: &[String]) -> u32 {
         let directory = self.lock.permit_directory();
-        let permits = locked(&self.permits);
         let names = permits.iter().filter_map(|path| path.strip_prefix(directory)?.strip_prefix('/'));
         let held = names.filter_map(|name| self.lock.contender(directory, name.to_owned()));
         held.map(|contender| contender.permits).sum()

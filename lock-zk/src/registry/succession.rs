@@ -1,4 +1,4 @@
-//! Who may get the permits of a semaphore from a holder of the same process, decided without I/O.
+//! The waiter of a semaphore to which holders of the same process may hand their permits over, decided without I/O.
 //!
 //! Permits that are handed over are not counted: one transaction releases as many as it makes, or more. That keeps the limit if all
 //! permits were within it before, those included that somebody has made without a place in the queue and counts only then. So it goes

@@ -21,6 +21,8 @@ pub(crate) struct PermitNodes {
 pub(crate) struct Inheritance {
     /// The paths of the nodes, once they are made.
     pub(crate) made: Response<'static, Vec<String>>,
+    /// Whether the waiter's nodes were to be exchanged before, and it is not known which ones it has.
+    pub(crate) was_changing: bool,
     pub(crate) sent_at: BootInstant,
     /// The waiter that was right behind by then.
     pub(crate) next: Option<Waiter>,
@@ -39,7 +41,7 @@ enum WishState {
     #[default]
     None,
     Open(PermitNodes),
-    /// A holder has taken it, and is about to say what comes of it.
+    /// A holder has taken it, and is about to hand over.
     Taken,
     Granted(Inheritance),
 }
@@ -78,7 +80,7 @@ impl Wish {
         }
     }
 
-    /// Says what comes of it.
+    /// Lays the holder's hand-over ready.
     pub(crate) fn grant(&self, inheritance: Inheritance) {
         *self.state() = WishState::Granted(inheritance);
         self.inherited.notify_one();
@@ -128,7 +130,12 @@ mod tests {
     }
 
     fn inheritance() -> Inheritance {
-        Inheritance { made: Box::pin(async { Ok(Vec::new()) }), sent_at: BootInstant::FAR_FUTURE, next: None }
+        Inheritance {
+            made: Box::pin(async { Ok(Vec::new()) }),
+            was_changing: false,
+            sent_at: BootInstant::FAR_FUTURE,
+            next: None,
+        }
     }
 
     #[test]

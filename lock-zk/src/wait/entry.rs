@@ -88,6 +88,13 @@ pub(crate) struct QueueEntry<'a> {
     is_unlisted: bool,
 }
 
+impl Drop for QueueEntry<'_> {
+    /// Nobody hands permits over to an attempt that has ended.
+    fn drop(&mut self) {
+        self.registration.wish.take_back();
+    }
+}
+
 impl QueueEntry<'_> {
     /// Notes that something was asked for: whatever the attempt asks for from now on is of a registration of its own.
     pub(super) fn has_asked(&mut self) {

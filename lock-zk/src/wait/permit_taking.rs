@@ -54,7 +54,8 @@ impl<'a> PermitTaking<'a> {
         self.go_on(taking, TakingAction::Make, releaser).await
     }
 
-    /// Takes the permits that a holder of this process hands over, as [`run`](PermitTaking::run) does; `None` also if it could not.
+    /// Takes the permits that a holder of this process hands over, as [`run`](PermitTaking::run) does; `None` also if it could not. Returns the
+    /// instant at which that was heard with them.
     pub(super) async fn inherit(
         mut self,
         inheritance: Inheritance,
@@ -62,7 +63,9 @@ impl<'a> PermitTaking<'a> {
     ) -> Result<Option<Grant>, StepError> {
         let mut taking = Taking::in_place(false);
         self.sent_at = inheritance.sent_at;
-        let event = match inheritance.made.await {
+        let made = self.registration.inherited(inheritance.made, inheritance.was_changing).await;
+        let heard_at = SystemClock.now();
+        let event = match made {
             Ok(paths) => {
                 self.registry.moved_on(self.registration, paths, inheritance.next, self.sent_at);
                 TakingEvent::Made
@@ -73,7 +76,8 @@ impl<'a> PermitTaking<'a> {
             Err(_) => return Ok(None),
         };
         let action = taking.step(event);
-        self.go_on(taking, action, releaser).await
+        let granted = self.go_on(taking, action, releaser).await?;
+        Ok(granted.map(|granted| granted.with_woken_at(heard_at)))
     }
 
     async fn go_on(

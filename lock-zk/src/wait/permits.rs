@@ -176,37 +176,43 @@ impl Permits {
     ) -> Result<Option<Grant>, StepError> {
         let free = FreePermits::new(attempt, registration, &self.registry);
         let needs_several = registration.lock.is_shared() && free.asked() > 1;
-        self.open_wish(attempt, registration);
-        let woken_at = tokio::select! {
-            biased;
-            inheritance = registration.wish.inherited() => {
-                return self.inherit(attempt, registration, inheritance).await;
-            }
-            woken_at = free.until_enough(refused) => woken_at?,
-            needed = free.until_others_need_one(queue_yield.after), if needs_several => {
-                needed?;
-                queue_yield.yielded();
-                return self.releaser.withdraw(registration).await;
+        let woken_at = loop {
+            self.open_wish(attempt, registration);
+            let inheritance = tokio::select! {
+                biased;
+                inheritance = registration.wish.inherited() => inheritance,
+                woken_at = free.until_enough(refused) => {
+                    if registration.wish.take_back() {
+                        break woken_at?;
+                    }
+                    registration.wish.inherited().await
+                }
+                needed = free.until_others_need_one(queue_yield.after), if needs_several => {
+                    needed?;
+                    queue_yield.yielded();
+                    return self.releaser.withdraw(registration).await;
+                }
+            };
+            if let Some(granted) = self.inherit(attempt, registration, inheritance).await? {
+                return Ok(Some(granted));
             }
         };
         if *refused.borrow() {
             self.found_held(registration);
         }
-        if !registration.wish.take_back() {
-            return self.inherited(attempt, registration).await;
-        }
         let granted = self.take_place(attempt, registration).await?;
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.with_woken_at(at))))
     }
 
-    /// Lays ready what a holder of this process needs to hand its permits over to this waiter, whatever is before that now. At a shared path
+    /// Lays ready what a holder of this process needs to hand its permits over to this waiter, whoever is before it now. At a shared path
     /// clients of other libraries make permits without a word to those in the queue: each waiter counts.
     pub(crate) fn open_wish(&self, attempt: &Attempt, registration: &Registration) {
+        let asked = FreePermits::new(attempt, registration, &self.registry).asked();
         if let Some(place) = registration.node()
+            && asked as usize <= MOST_HANDED_OVER
             && !registration.lock.is_shared()
             && registration.session.connection.hands_permits_over()
             && let Ok(nodes) = permit_nodes(attempt, registration, &place)
-            && nodes.new.len() <= MOST_HANDED_OVER
         {
             registration.wish.open(nodes);
         }
@@ -230,9 +236,9 @@ impl Permits {
     ) -> Result<Option<Grant>, StepError> {
         // Nothing is known of it that would be its place.
         let Some(place) = registration.node() else { return Ok(None) };
+        self.found_held(registration);
         let taking = PermitTaking::new(attempt, registration, &self.registry, Some(&place));
-        let granted = taking.inherit(inheritance, &self.releaser).await?;
-        Ok(granted.map(|granted| granted.with_woken_at(SystemClock.now())))
+        taking.inherit(inheritance, &self.releaser).await
     }
 
     /// Makes the permits in the place of the node in the queue; `None` if that is lost.

@@ -52,8 +52,9 @@ async fn a_permit_whose_hand_over_has_no_answer_is_the_heirs() {
     let (link, truth) = (link(&server), server.client().await.unwrap());
     let a = client(&over([&link]), LASTING).await;
     let (held, heir) = holder_and_heir(&truth, &a).await;
-    let node = listed(&truth, "leases").await.remove(0);
-    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, node.clone()));
+    let (node, place) = (listed(&truth, "leases").await.remove(0), listed(&truth, "locks").await.remove(0));
+    // The heir's place is in no request of the holder but the one that hands over.
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, place));
     fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::Indeterminate);
     lost.heal().unwrap();
     let held = soon("the heir", PROMPTLY, heir).await.unwrap().unwrap();

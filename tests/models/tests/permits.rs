@@ -48,6 +48,7 @@ fn holds_while_permits_are_handed_over_from_one_to_the_next_of_three() {
 #[test]
 fn holds_for_three_of_different_weights() {
     explore(Permits { weights: &[2, 1, 1], limit: 2, ..ONE });
+    explore(Permits { weights: &[2, 1, 1], local: 2, limit: 2, ..ONE });
 }
 
 refuted! {
@@ -61,6 +62,8 @@ refuted! {
     permits_that_are_too_many_are_released: KeepsTooMany by "waiters get on" in ONE,
     what_is_given_up_is_undone: NoUndo by "nothing is left" in ONE,
     permits_are_handed_over_to_one_that_has_counted: HandsOverUncounted by "within the limit" in LOCAL,
+    no_more_permits_are_made_than_are_released: HandsOverTooFew by "within the limit" in
+        Permits { weights: &[1, 2, 1], local: 2, limit: 2, ..ONE },
     permits_are_handed_over_in_the_queue: HandsOverBesideQueue by "nothing is left" in LOCAL,
     an_heir_takes_its_permits_once: TakesBoth by "waiters get on" in Permits { local: 2, limit: 2, ..ONE },
     a_lost_hand_over_is_looked_for: LostIsRefused by "waiters get on" in Permits { local: 2, cuts: 1, ..ONE },

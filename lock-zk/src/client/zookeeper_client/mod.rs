@@ -68,7 +68,7 @@ impl ZookeeperClient {
 
     fn exchange_of(&self, present: Option<&str>, old: &[String], new: &[NewNode], data: &[u8]) -> Exchange {
         let (present, access) = (present.map(str::to_owned), self.access.clone());
-        Exchange { present, old: old.to_vec(), new: new.to_vec(), data: data.to_vec(), access }
+        Exchange { present, old: old.to_vec(), place: None, new: new.to_vec(), data: data.to_vec(), access }
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
@@ -283,11 +283,13 @@ impl Connection for ZookeeperClient {
 
     fn hand_permits_over(
         &self,
-        old: &[String],
+        holder: &[String],
+        waiter: &str,
         new: &[NewNode],
         data: &[u8],
     ) -> (Response<'static, ()>, Response<'static, Vec<String>>) {
-        self.scheduler.hand_permits_over(self.exchange_of(None, old, new, data))
+        let exchange = self.exchange_of(None, holder, new, data);
+        self.scheduler.hand_permits_over(Exchange { place: Some(waiter.to_owned()), ..exchange })
     }
 
     fn write_beside(&self, holder: &str, path: &str, data: &[u8], version: Option<i32>) -> Response<'_, ()> {

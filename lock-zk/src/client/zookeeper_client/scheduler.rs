@@ -5,7 +5,8 @@
 //! else is done. Requests beyond a number wait, in the order of their calls, until the task of [`sending`](super::sending) takes them.
 //!
 //! Requests that can [go together](super::waiting) go at the call only if nothing else is under way. Otherwise they wait for the end of
-//! this turn of the runtime, and go with what has been asked for until then: never for an answer, nor for a batch to be full.
+//! this turn of the runtime, and go with what has been asked for until then: never for an answer, nor for a batch to be full. Hand-overs,
+//! and places behind a node of the own client, wait for the end of the turn in any case.
 //!
 //! One lock is held while the crate is asked, and while a request begins to wait: so what somebody asks for travels behind what
 //! he asked for before, and whoever has dropped a call that was not sent yet knows that it never will be.

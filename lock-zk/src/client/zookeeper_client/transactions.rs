@@ -74,6 +74,8 @@ pub(super) struct Exchange {
     /// A node that has to be there, and stays.
     pub(super) present: Option<String>,
     pub(super) old: Vec<String>,
+    /// One more that goes: the place in the queue of whoever gets the new ones.
+    pub(super) place: Option<String>,
     pub(super) new: Vec<NewNode>,
     /// The data of the new ones.
     pub(super) data: Vec<u8>,
@@ -90,7 +92,7 @@ impl Exchange {
             let (path, mode) = mode(wanted);
             writer.add_create(path, &self.data, &mode.with_acls(Acls::new(&self.access)))?;
         }
-        self.old.iter().try_for_each(|path| writer.add_delete(path, None))
+        self.old.iter().chain(&self.place).try_for_each(|path| writer.add_delete(path, None))
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -63,17 +63,17 @@ impl Waiting {
         match self {
             Self::Append(Append { place, .. }) => {
                 let bytes = place.stem.len() + place.directory.len() + place.data.len();
-                Part { kind: RequestKind::MoveOn, path: &place.directory, bytes }
+                Part { kind: RequestKind::MoveOn, path: &place.directory, deletes: &[], bytes }
             }
             Self::HandOver(HandOver { exchange, .. }) => {
-                let old = exchange.old.iter().map(String::len);
+                let old = exchange.old.iter().chain(&exchange.place).map(String::len);
                 let new = exchange.new.iter().map(|new| new.path().len() + exchange.data.len());
                 let path = exchange.old.first().map_or("", String::as_str);
-                Part { kind: RequestKind::MoveOn, path, bytes: old.chain(new).sum() }
+                Part { kind: RequestKind::MoveOn, path, deletes: &exchange.old, bytes: old.chain(new).sum() }
             }
-            Self::Delete(Delete { path, .. }) => Part { kind: RequestKind::Delete, path, bytes: path.len() },
-            Self::List(List { path, .. }) => Part { kind: RequestKind::List, path, bytes: path.len() },
-            Self::Other(_) => Part { kind: RequestKind::Other, path: "", bytes: 0 },
+            Self::Delete(Delete { path, .. }) => Part::of_path(RequestKind::Delete, path),
+            Self::List(List { path, .. }) => Part::of_path(RequestKind::List, path),
+            Self::Other(_) => Part::of_path(RequestKind::Other, ""),
         }
     }
 }
@@ -150,6 +150,8 @@ pub(super) enum RequestKind {
     Delete,
     /// Moves a queue on: hands it over, or makes a place at its end and lists it behind that if it is wanted.
     MoveOn,
+    /// Deletes a node that a hand-over of the same flush deletes, too.
+    LateDelete,
     /// Goes by itself.
     Other,
     /// Lists a directory.
@@ -162,7 +164,15 @@ pub(super) struct Part<'a> {
     pub(super) kind: RequestKind,
     /// The node that is deleted, or the directory: no two changes of one go together.
     pub(super) path: &'a str,
+    /// The nodes of a holder that a hand-over deletes.
+    pub(super) deletes: &'a [String],
     pub(super) bytes: usize,
+}
+
+impl<'a> Part<'a> {
+    const fn of_path(kind: RequestKind, path: &'a str) -> Self {
+        Self { kind, path, deletes: &[], bytes: path.len() }
+    }
 }
 
 /// One batch: the indices of its parts.
@@ -186,8 +196,16 @@ impl Batch {
 /// Returns the batches of these requests in the order of their sending, each by the indices of its parts. All of one batch are of
 /// one kind.
 pub(super) fn batches(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
-    let kinds = [RequestKind::Delete, RequestKind::MoveOn, RequestKind::Other, RequestKind::List];
-    kinds.into_iter().flat_map(|kind| batches_of(kind, parts)).map(|batch| batch.parts).collect()
+    // Whoever was to hand over, and is dropped, has its nodes deleted; the next one has got them by then.
+    let handed_over: HashSet<_> = parts.iter().flat_map(|part| part.deletes).map(String::as_str).collect();
+    let kind = |part: &Part<'_>| match part.kind {
+        RequestKind::Delete if handed_over.contains(part.path) => RequestKind::LateDelete,
+        kind => kind,
+    };
+    let parts: Vec<_> = parts.iter().map(|part| Part { kind: kind(part), ..*part }).collect();
+    let kinds =
+        [RequestKind::Delete, RequestKind::MoveOn, RequestKind::LateDelete, RequestKind::Other, RequestKind::List];
+    kinds.into_iter().flat_map(|kind| batches_of(kind, &parts)).map(|batch| batch.parts).collect()
 }
 
 fn batches_of(kind: RequestKind, parts: &[Part<'_>]) -> Vec<Batch> {
@@ -196,7 +214,9 @@ fn batches_of(kind: RequestKind, parts: &[Part<'_>]) -> Vec<Batch> {
     let mut next = HashMap::new();
     for (index, part) in parts.iter().enumerate().filter(|(_, part)| part.kind == kind) {
         let first = match kind {
-            RequestKind::Delete | RequestKind::MoveOn => next.get(part.path).copied().unwrap_or(0),
+            RequestKind::Delete | RequestKind::MoveOn | RequestKind::LateDelete => {
+                next.get(part.path).copied().unwrap_or(0)
+            }
             RequestKind::List => 0,
             RequestKind::Other => batches.len(),
         };
@@ -216,7 +236,7 @@ mod tests {
     use super::*;
 
     fn part(kind: RequestKind, path: &str) -> Part<'_> {
-        Part { kind, path, bytes: 100 }
+        Part { bytes: 100, ..Part::of_path(kind, path) }
     }
 
     #[test]
@@ -246,7 +266,7 @@ mod tests {
     #[test]
     fn a_place_never_overtakes_the_one_before_it_into_a_batch_that_has_room() {
         let half = MOST_BYTES_TOGETHER / 2 + 1;
-        let of = |path, bytes| Part { kind: RequestKind::MoveOn, path, bytes };
+        let of = |path, bytes| Part { bytes, ..Part::of_path(RequestKind::MoveOn, path) };
         let asked = [of("/a", half), of("/b", half), of("/b", 10), of("/c", 10)];
         assert_eq!(batches(&asked), [vec![0, 3], vec![1], vec![2]]);
     }
@@ -258,6 +278,15 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_of_what_is_handed_over_goes_behind_that() {
+        let deletes = ["/a/1", "/a/2"].map(str::to_owned);
+        let hand_over = Part { deletes: &deletes, ..part(RequestKind::MoveOn, "/a/1") };
+        let delete = |path| part(RequestKind::Delete, path);
+        let asked = [hand_over, delete("/a/2"), delete("/a/1"), delete("/a/3"), part(RequestKind::Other, "")];
+        assert_eq!(batches(&asked), [vec![3], vec![0], vec![1, 2], vec![4]]);
+    }
+
+    #[test]
     fn a_batch_has_bounds() {
         let names: Vec<_> = (0..MOST_TOGETHER + 1).map(|number| format!("/{number}")).collect();
         for kind in [RequestKind::Delete, RequestKind::MoveOn, RequestKind::List] {
@@ -265,7 +294,7 @@ mod tests {
             let lengths: Vec<_> = batches(&many).iter().map(Vec::len).collect();
             assert_eq!(lengths, [MOST_TOGETHER, 1]);
         }
-        let long = |path| Part { kind: RequestKind::MoveOn, path, bytes: MOST_BYTES_TOGETHER + 1 };
+        let long = |path| Part { bytes: MOST_BYTES_TOGETHER + 1, ..Part::of_path(RequestKind::MoveOn, path) };
         assert_eq!(batches(&[long("/a"), part(RequestKind::MoveOn, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
     }
 

@@ -128,6 +128,7 @@ impl Client {
                 self.phase = Phase::Following(place.zxid);
             }
             Action::Stand(QueuePosition::Behind(place)) => {
+                self.open_wish(process);
                 self.phase = Phase::Watching;
                 self.requests.push(Request::WatchPlace(place.zxid));
             }
@@ -349,6 +350,7 @@ impl Client {
                 self.requests.push(Request::Remove(self.seat));
             }
             (Reply::Inherited { heir, outcome, next }, phase) if heir == self.seat && phase.may_inherit() => {
+                process.heard(heir);
                 self.inherit(outcome, next, process, mutant);
             }
             (Reply::Removed(_), Phase::GivingBack) => self.contend(Event::Begin, process),

@@ -107,9 +107,11 @@ impl Permits {
         let State { clients, processes, .. } = state;
         for (at, process) in processes.iter_mut().enumerate() {
             for told in process.take_inherited() {
-                let is_heir =
-                    |client: &&mut Client| matches!(told, Reply::Inherited { heir, .. } if heir == client.seat);
-                clients.iter_mut().filter(is_heir).for_each(|client| client.replies.push(told.clone()));
+                let Reply::Inherited { heir, .. } = told else { continue };
+                match clients.iter_mut().find(|client| client.seat == heir && client.phase != Phase::Leaving) {
+                    Some(client) => client.replies.push(told),
+                    None => process.heard(heir),
+                }
             }
             for (place, first) in process.take_gone() {
                 let waits = |client: &&mut Client| {

@@ -21,6 +21,8 @@ pub enum Mutant {
     TellsLatecomers,
     /// A holder hands its permits over to the first in the queue, which has not counted the others'.
     HandsOverUncounted,
+    /// A holder hands its permits over to one that wants more.
+    HandsOverTooFew,
     /// Permits are handed over whether the heir has its place or not.
     HandsOverBesideQueue,
     /// An heir takes permits by itself while others are being handed over to it.

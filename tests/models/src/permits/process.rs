@@ -88,16 +88,23 @@ impl Process {
             Some(Mutant::HandsOverUncounted) => self.wishes.first().copied(),
             _ => self.succession.heir().copied(),
         };
-        let (heir, place) = heir.filter(|heir| self.wishes.contains(heir) && heir.0.weight <= holder.weight)?;
+        let (heir, place) = heir.filter(|heir| {
+            let is_enough = heir.0.weight <= holder.weight || mutant == Some(Mutant::HandsOverTooFew);
+            is_enough && self.wishes.contains(heir)
+        })?;
         self.wishes.retain(|(one, _)| *one != heir);
         self.taken.push(heir);
         Some((heir, place))
     }
 
-    /// Tells an heir what has come of the permits.
+    /// Tells an heir what has come of the permits. Its wish stays taken until it hears.
     pub(super) fn inherit(&mut self, heir: Seat, outcome: TakingEvent, next: Option<Waiter>) {
-        self.taken.retain(|one| *one != heir);
         self.inherited.push(Reply::Inherited { heir, outcome, next });
+    }
+
+    /// The heir has heard, or has ended.
+    pub(super) fn heard(&mut self, heir: Seat) {
+        self.taken.retain(|one| *one != heir);
     }
 
     /// Takes what heirs are to be told.

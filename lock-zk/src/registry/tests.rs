@@ -1,0 +1,212 @@
+use lock_core::driver::Kind;
+use lock_testkit::testing::installed;
+use lock_testkit_servers::zookeeper::ZooKeeperServer;
+
+use super::*;
+use crate::client::ClientCrate;
+use crate::config::ZkConfig;
+use crate::session::Sessions;
+use crate::store::layout::Layout;
+
+async fn connect(url: &str) -> (Sessions, Layout) {
+    let config = ZkConfig::new(url);
+    let options = config.check(ClientCrate::ZookeeperClient).unwrap();
+    (Sessions::open(options, Box::new(|_| {})).await.unwrap(), config.layout())
+}
+
+#[tokio::test]
+async fn a_registration_in_another_session_replaces_the_one_before() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let (sessions, layout) = connect(server.url()).await;
+    let registry = Arc::<Registry>::default();
+    let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
+    let lock = || LockPaths::of(&layout, &"again".into(), Kind::Mutex).unwrap();
+    let path = lock().queue_path("again");
+    let before = registry.register(grant, &session, lock());
+    registry.set_node(&before, Created { path: path.clone(), czxid: 1 });
+    let (told, taken) = std::sync::mpsc::channel();
+    let again = (registry.clone(), session, lock());
+    std::thread::spawn(move || told.send(again.0.register(grant, &again.1, again.2)));
+    let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
+    assert!(taken.await.unwrap().is_ok_and(|registration| registration.node().is_none()), "a deadlock");
+    assert!(before.node().is_none() && registry.until_gone(&path, grant).is_none());
+}
+
+#[tokio::test]
+async fn the_node_right_before_is_known_if_it_is_of_this_process_and_there() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let (sessions, layout) = connect(server.url()).await;
+    let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
+    let lock = || LockPaths::of(&layout, &"behind".into(), Kind::Mutex).unwrap();
+    let enter = |number: u32| {
+        let grant = GrantId::random().unwrap();
+        let registration = registry.register(grant, &session, lock());
+        let node = Created { path: format!("{}{number:010}", lock().stem(grant)), czxid: 1 };
+        let before = registry.set_node_behind(&registration, node);
+        (registration, before.map(|before| before.number))
+    };
+    assert_eq!(registry.last_role(&lock()), None);
+    let (_first, before) = enter(7);
+    assert_eq!(before, None);
+    assert_eq!(registry.last_role(&lock()), Some(Role::Lock));
+    let (second, before) = enter(8);
+    assert_eq!(before, Some(7));
+    assert_eq!(enter(10).1, None, "somebody else's is between");
+    registry.deregister(&second);
+    let (last, before) = enter(11);
+    assert_eq!(before, Some(10));
+    registry.deregister(&last);
+    assert_eq!(registry.last_role(&lock()), None, "nobody knows who is last now");
+    assert_eq!(enter(12).1, None);
+}
+
+/// The directory may have been made anew between the first one's leaving and the coming of whoever waits for it then.
+#[tokio::test]
+async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first_and_is_the_heir() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let (sessions, layout) = connect(server.url()).await;
+    let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
+    let lock = || LockPaths::of(&layout, &"first".into(), Kind::Permits { permits: 1, limit: 1 }).unwrap();
+    let enter = |number: u32| {
+        let grant = GrantId::random().unwrap();
+        let registration = registry.register(grant, &session, lock());
+        let path = format!("{}{number:010}", lock().stem(grant));
+        registry.set_node(&registration, Created { path: path.clone(), czxid: number.into() });
+        registration.wish.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
+        (registration, path)
+    };
+    for waits_before in [true, false] {
+        let [(first, path), (early, _), (late, _)] = [1, 2, 3].map(enter);
+        let gone = waits_before.then(|| registry.until_gone(&path, early.grant).unwrap());
+        let next = registry.waiter_behind(&first);
+        let late_gone = registry.until_gone(&path, late.grant).unwrap();
+        let permit = lock().permit_path(&format!("{}0000000000", lock().dialect.stem(first.grant, Role::Permit)));
+        registry.moved_on(&first, vec![permit], next, BootInstant::FAR_FUTURE);
+        if let Some(gone) = gone {
+            assert_eq!(gone.await, Some(BootInstant::FAR_FUTURE));
+        }
+        assert_eq!(late_gone.await, None, "told that it is first, waits_before: {waits_before}");
+        let heir = registry.heir_of(&first).map(|heir| heir.registration.grant);
+        assert_eq!(heir, waits_before.then_some(early.grant), "waits_before: {waits_before}");
+        assert!(registry.heir_of(&first).is_none(), "its wish was taken");
+        [first, early, late].iter().for_each(|registration| registry.deregister(registration));
+        assert!(registry.entries().successions.is_empty());
+    }
+}
+
+/// A holder of these permits, by their names, and the one behind it, which wants so many.
+struct Heirs {
+    registry: Registry,
+    session: Arc<Session>,
+    layout: Layout,
+}
+
+impl Heirs {
+    async fn connect(url: &str) -> Self {
+        let (sessions, layout) = connect(url).await;
+        Self { registry: Registry::default(), session: sessions.current().await, layout }
+    }
+
+    fn lock(&self, limit: u32) -> LockPaths {
+        LockPaths::of(&self.layout, &"heirs".into(), Kind::Permits { permits: 1, limit }).unwrap()
+    }
+
+    fn enter(&self, grant: GrantId, czxid: i64, limit: u32, wants: u32) -> Arc<Registration> {
+        let (lock, registration) = (self.lock(limit), self.registry.register(grant, &self.session, self.lock(limit)));
+        self.registry.set_node(&registration, Created { path: format!("{}0000000001", lock.stem(grant)), czxid });
+        registration.wish.open(PermitNodes { permits: wants, new: Vec::new(), record: Vec::new() });
+        registration
+    }
+
+    fn holder_and_heir(&self, permits: &[String], limit: u32, wants: u32) -> [Arc<Registration>; 2] {
+        let [first, second] = [(); 2].map(|()| GrantId::random().unwrap());
+        let [holder, heir] = [self.enter(first, 1, 2, 1), self.enter(second, 2, limit, wants)];
+        let _gone = self.registry.until_gone(&holder.node().unwrap().path, second);
+        let next = self.registry.waiter_behind(&holder);
+        let permits = permits.iter().map(|stem| self.lock(2).permit_path(&format!("{stem}0000000000"))).collect();
+        self.registry.moved_on(&holder, permits, next, BootInstant::FAR_FUTURE);
+        [holder, heir]
+    }
+}
+
+#[tokio::test]
+async fn an_heir_wants_no_more_than_the_holder_has_and_has_the_same_limit() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let heirs = Heirs::connect(server.url()).await;
+    let (dialect, any) = (heirs.lock(2).dialect, GrantId::random().unwrap());
+    let one = || dialect.stem(any, Role::Permit);
+    let many = |number| vec![one(); number];
+    for (permits, limit, wants, is_heir) in [
+        (many(1), 2, 1, true),
+        (many(1), 5, 1, false),
+        (many(1), 2, 2, false),
+        (many(2), 2, 1, true),
+        (many(2), 2, 2, true),
+        (vec![dialect.stem_of_many(any, 1700)], 2, 1700, true),
+        (vec![dialect.stem_of_many(any, 1700)], 2, 1701, false),
+        (many(MOST_HANDED_OVER), 2, 1, true),
+        (many(MOST_HANDED_OVER + 1), 2, 1, false),
+    ] {
+        let [holder, _heir] = heirs.holder_and_heir(&permits, limit, wants);
+        let heir = heirs.registry.heir_of(&holder);
+        let described = format!("{} nodes, limit {limit}, {wants} wanted", permits.len());
+        assert_eq!(heir.map(|heir| heir.released.len()), is_heir.then_some(permits.len()), "{described}");
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_is_none_any_more_has_no_heir_and_a_waiter_with_another_place_is_none() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let heirs = Heirs::connect(server.url()).await;
+    let permit = [heirs.lock(2).dialect.stem(GrantId::random().unwrap(), Role::Permit)];
+    let [holder, _heir] = heirs.holder_and_heir(&permit, 2, 1);
+    heirs.registry.deregister(&holder);
+    assert!(heirs.registry.heir_of(&holder).is_none(), "the transaction would name none of its nodes");
+    let [holder, heir] = heirs.holder_and_heir(&permit, 2, 1);
+    heirs.enter(heir.grant, 3, 2, 1);
+    assert!(heirs.registry.heir_of(&holder).is_none(), "the queue may have been empty");
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_before_the_first_one_has_moved_on_is_not_kept() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let heirs = Heirs::connect(server.url()).await;
+    let [first, second] = [(); 2].map(|()| GrantId::random().unwrap());
+    let [holder, leaving] = [heirs.enter(first, 1, 2, 1), heirs.enter(second, 2, 2, 1)];
+    let _gone = heirs.registry.until_gone(&holder.node().unwrap().path, second);
+    let next = heirs.registry.waiter_behind(&holder);
+    heirs.registry.deregister(&leaving);
+    heirs.registry.moved_on(&holder, Vec::new(), next, BootInstant::FAR_FUTURE);
+    assert!(heirs.registry.entries().successions.is_empty());
+}
+
+#[tokio::test]
+async fn an_heir_that_never_hears_of_it_is_forgotten() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let heirs = Heirs::connect(server.url()).await;
+    let permit = [heirs.lock(2).dialect.stem(GrantId::random().unwrap(), Role::Permit)];
+    let [holder, heir] = heirs.holder_and_heir(&permit, 2, 1);
+    let found = heirs.registry.heir_of(&holder).unwrap();
+    let _ = holder.hand_permits_over(found).await;
+    heirs.registry.deregister(&heir);
+    let weak = Arc::downgrade(&heir);
+    drop(heir);
+    assert!(weak.upgrade().is_none(), "it keeps itself");
+}
+
+#[tokio::test]
+async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let (sessions, layout) = connect(server.url()).await;
+    let registry = Arc::<Registry>::default();
+    let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
+    let lock = LockPaths::of(&layout, &"late".into(), Kind::Mutex).unwrap();
+    let path = lock.queue_path("late");
+    let registration = registry.register(grant, &session, lock);
+    let node = || Created { path: path.clone(), czxid: 1 };
+    registry.set_node(&registration, node());
+    assert!(registry.until_gone(&path, grant).is_some());
+    registry.end_session(&session);
+    registry.set_node(&registration, node());
+    assert!(registry.until_gone(&path, grant).is_none(), "whoever stands behind it would wait for ever");
+}
