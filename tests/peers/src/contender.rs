@@ -15,14 +15,22 @@ pub(crate) enum Scene {
     Free,
     /// All lock and release one name, as fast as they can; whoever takes it twice in a row has handed nothing over.
     HandOver,
+    /// One task of each of several processes does that.
+    Processes,
 }
 
 impl Scene {
+    /// The scene of this word, as far as a process may be told to play it.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        [Self::Free, Self::HandOver, Self::Processes].into_iter().find(|scene| scene.word() == word)
+    }
+
     /// The word by which programs of other languages know it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Free => "free",
             Self::HandOver => "hand-over",
+            Self::Processes => "processes",
         }
     }
 }
@@ -106,8 +114,9 @@ impl Count {
     #[expect(clippy::cast_precision_loss, reason = "for tables")]
     fn of(&self, scene: Scene) -> f64 {
         let count = match scene {
-            Scene::Free => &self.all,
             Scene::HandOver => &self.handed_over,
+            // The others are in other processes.
+            Scene::Free | Scene::Processes => &self.all,
         };
         count.load(Ordering::Relaxed) as f64
     }
@@ -131,7 +140,10 @@ where
     }
 
     fn takes_part(&self, scene: Scene) -> bool {
-        scene == Scene::Free || !self.is_shared
+        match scene {
+            Scene::Free => true,
+            Scene::HandOver | Scene::Processes => !self.is_shared,
+        }
     }
 
     fn rate(&mut self, scene: Scene, tasks: usize, time: Duration) -> Pin<Box<dyn Future<Output = Outcome<f64>> + '_>> {
@@ -141,7 +153,7 @@ where
             for task in 0..tasks {
                 let name = match scene {
                     Scene::Free => format!("free-{task}"),
-                    Scene::HandOver => "hand-over".to_owned(),
+                    Scene::HandOver | Scene::Processes => "hand-over".to_owned(),
                 };
                 let (mut turn, count) = ((self.make)(scene, name), count.clone());
                 running.push(tokio::spawn(async move {

@@ -37,21 +37,35 @@ impl Foreign {
             return Ok(None);
         };
         let mut words = command.split_whitespace();
-        let mut child = Command::new(words.next().ok_or("an empty command")?)
-            .args(words)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut program = Command::new(words.next().ok_or("an empty command")?);
+        program.args(words).args(arguments);
+        Ok(Some(Box::new(Self { has_tokens, warm_up, ..Self::run(&mut program, name).await? })))
+    }
+
+    /// Starts a program.
+    pub(crate) async fn run(program: &mut Command, name: &str) -> Outcome<Self> {
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let input = child.stdin.take().ok_or("no standard input")?;
         let mut lines = BufReader::new(child.stdout.take().ok_or("no standard output")?).lines();
         match lines.next_line().await? {
             Some(line) if line == "ready" => {}
             other => return Err(format!("{name} is not ready: {other:?}").into()),
         }
-        let name = name.to_owned();
-        Ok(Some(Box::new(Self { name, has_tokens, warm_up, input, lines, _child: child })))
+        Ok(Self { name: name.to_owned(), has_tokens: false, warm_up: Duration::ZERO, input, lines, _child: child })
+    }
+}
+
+impl Foreign {
+    /// Tells it what to do.
+    pub(crate) async fn order(&mut self, scene: Scene, tasks: usize, time: Duration) -> Outcome {
+        let order = format!("{} {tasks} {}\n", scene.word(), time.as_millis());
+        Ok(self.input.write_all(order.as_bytes()).await?)
+    }
+
+    /// Waits until it has done that, and returns its rate.
+    pub(crate) async fn answer(&mut self) -> Outcome<f64> {
+        let answer = self.lines.next_line().await?.ok_or_else(|| format!("{} has ended", self.name))?;
+        Ok(answer.parse()?)
     }
 }
 
@@ -64,16 +78,18 @@ impl Contender for Foreign {
         self.has_tokens
     }
 
+    fn takes_part(&self, scene: Scene) -> bool {
+        scene != Scene::Processes
+    }
+
     fn warm_up(&self) -> Duration {
         self.warm_up
     }
 
     fn rate(&mut self, scene: Scene, tasks: usize, time: Duration) -> Pin<Box<dyn Future<Output = Outcome<f64>> + '_>> {
         Box::pin(async move {
-            let order = format!("{} {tasks} {}\n", scene.word(), time.as_millis());
-            self.input.write_all(order.as_bytes()).await?;
-            let answer = self.lines.next_line().await?.ok_or_else(|| format!("{} has ended", self.name))?;
-            Ok(answer.parse()?)
+            self.order(scene, tasks, time).await?;
+            self.answer().await
         })
     }
 }

@@ -11,27 +11,35 @@ use memcache::exp::{Arithmetic, AsyncMetaClient, Delete};
 use crate::Field;
 use crate::contender::{Contender, Local, Turn};
 use crate::foreign::Foreign;
-use crate::ours;
+use crate::{ours, processes};
 
 /// No item has this CAS number.
 const NONE: u64 = i64::MAX.unsigned_abs();
 /// Short, so that a new server's quarantine is soon over.
 const LEASE: Duration = Duration::from_secs(1);
 
+pub(crate) const SERVER: &str = "memcached";
+
 pub(crate) async fn field() -> Outcome<Field> {
     let server = MemcachedServer::start_own().await?;
     let address = server.address().to_owned();
-    let mut contenders = vec![floor(&address)];
-    let mut client = ClientOptions::default();
-    client.lease = LeaseOptions::new(LEASE);
-    let config = MemcachedConfig::new(server.url()).with_prefix("peers").with_client(client).with_longest_lease(LEASE);
-    let locks = MemcachedLocks::connect_with(config).await?;
-    locks.mutex("first").lock().await?.release().await?;
-    contenders.extend(ours::kinds("lock-memcached", &locks.into()));
+    let mut contenders = processes::also(SERVER, std::slice::from_ref(&address), local(&address).await?);
     let python =
         Foreign::start("PEER_PYMEMCACHE", &[&address], "`add` and `cas` by pymemcache 4.0.0", false, LEASE).await?;
     contenders.extend(python);
     Ok(Field { server: Box::new(server), title: "On one memcached", contenders })
+}
+
+/// The contenders of this program.
+pub(crate) async fn local(address: &str) -> Outcome<Vec<Box<dyn Contender>>> {
+    let mut client = ClientOptions::default();
+    client.lease = LeaseOptions::new(LEASE);
+    let config = MemcachedConfig::new(format!("memcached://{address}")).with_prefix("peers");
+    let locks = MemcachedLocks::connect_with(config.with_client(client).with_longest_lease(LEASE)).await?;
+    locks.mutex("first").lock().await?.release().await?;
+    let mut contenders = vec![floor(address)];
+    contenders.extend(ours::kinds("lock-memcached", &locks.into()));
+    Ok(contenders)
 }
 
 fn floor(address: &str) -> Box<dyn Contender> {

@@ -12,19 +12,20 @@ use rslock::LockManager;
 use crate::Field;
 use crate::contender::{Contender, Local, Scene, Turn};
 use crate::foreign::Foreign;
-use crate::ours;
+use crate::{ours, processes};
 
 const TTL: Duration = Duration::from_secs(10);
 /// The time for which the just-in-time compiler of a JVM is given something to do.
 const JVM: Duration = Duration::from_secs(10);
 
+pub(crate) const SERVER: &str = "redis";
+
 pub(crate) async fn field() -> Outcome<Field> {
     let server = RedisServer::start_own().await?;
     let url = server.url().to_owned();
-    let mut contenders = vec![floor(&url).await?];
-    let locks = RedisLocks::connect_with(RedisConfig::new(&url).with_prefix("peers")).await?;
-    contenders.extend(ours::kinds("lock-redis", &locks.into()));
-    contenders.push(rslock(vec![url.clone()]));
+    let mut operator = Client::open(&*url)?.get_multiplexed_async_connection().await?;
+    let _: i64 = cmd("RPUSH").arg("floor:tokens").arg("token").query_async(&mut operator).await?;
+    let mut contenders = processes::also(SERVER, std::slice::from_ref(&url), local(&url).await?);
     contenders.extend(Foreign::start("PEER_REDSYNC", &[&url], "redsync 4.18.1", false, TTL / 10).await?);
     for (kind, has_tokens) in [("lock", false), ("fair", false), ("fenced", true), ("write", false), ("permit", false)]
     {
@@ -34,15 +35,23 @@ pub(crate) async fn field() -> Outcome<Field> {
     Ok(Field { server: Box::new(server), title: "On one Redis server", contenders })
 }
 
+/// The contenders of this program.
+pub(crate) async fn local(url: &str) -> Outcome<Vec<Box<dyn Contender>>> {
+    let mut contenders = vec![floor(url).await?];
+    let locks = RedisLocks::connect_with(RedisConfig::new(url).with_prefix("peers")).await?;
+    contenders.extend(ours::kinds("lock-redis", &locks.into()));
+    contenders.push(rslock(vec![url.to_owned()]));
+    Ok(contenders)
+}
+
 /// The least that any lock on Redis does, over one connection; and a list of one token for hand-overs, a connection for each task.
 async fn floor(url: &str) -> Outcome<Box<dyn Contender>> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let client = Client::open(url)?;
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let _: i64 = cmd("RPUSH").arg("floor:tokens").arg("token").query_async(&mut connection).await?;
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     Ok(Local::boxed("floor: `SET NX PX` + compare-and-delete; `BLPOP` list", false, move |scene, key| match scene {
         Scene::Free => Floor::Pair { connection: connection.clone(), key },
-        Scene::HandOver => Floor::List { client: Box::new(client.clone()), connection: None },
+        Scene::HandOver | Scene::Processes => Floor::List { client: Box::new(client.clone()), connection: None },
     }))
 }
 

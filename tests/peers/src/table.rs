@@ -8,10 +8,11 @@ use bench_support::Outcome;
 use crate::contender::{Contender, Scene};
 
 /// The columns: who does what.
-pub(crate) const COLUMNS: [(Scene, usize, &str); 3] = [
+pub(crate) const COLUMNS: [(Scene, usize, &str); 4] = [
     (Scene::Free, 1, "1 task, pairs/s"),
     (Scene::Free, 64, "64 tasks, pairs/s"),
     (Scene::HandOver, 16, "hand-overs/s, 16 tasks"),
+    (Scene::Processes, 8, "hand-overs/s, 8 processes"),
 ];
 
 /// The figures of all contenders.

@@ -10,24 +10,32 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, LockOptions, LockPrefix}
 use crate::Field;
 use crate::contender::{Contender, Local, Turn};
 use crate::foreign::Foreign;
-use crate::ours;
+use crate::{ours, processes};
 
 const JVM: Duration = Duration::from_secs(10);
 const STEM: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-";
 
+pub(crate) const SERVER: &str = "zookeeper";
+
 pub(crate) async fn field() -> Outcome<Field> {
     let server = ZooKeeperServer::start_with(&ZooKeeperOptions::new().for_benchmarks()).await?;
     let address = server.address().to_owned();
-    let mut contenders = vec![textbook(&address).await?];
-    let config = ZkConfig::new(server.url()).with_prefix("peers").with_tick_time(Duration::from_millis(200));
-    let locks = ZkLocks::connect_with(config).await?;
-    contenders.extend(ours::kinds("lock-zk", &locks.into()));
-    contenders.push(own(&address).await?);
+    let mut contenders = processes::also(SERVER, std::slice::from_ref(&address), local(&address).await?);
     for kind in ["mutex", "write", "permit"] {
         let name = format!("Curator 5.9.0 {kind}");
         contenders.extend(Foreign::start("PEER_CURATOR", &[&address, kind], &name, false, JVM).await?);
     }
     Ok(Field { server: Box::new(server), title: "On one ZooKeeper server", contenders })
+}
+
+/// The contenders of this program.
+pub(crate) async fn local(address: &str) -> Outcome<Vec<Box<dyn Contender>>> {
+    let mut contenders = vec![textbook(address).await?];
+    let config = ZkConfig::new(format!("zk://{address}")).with_prefix("peers");
+    let locks = ZkLocks::connect_with(config.with_tick_time(Duration::from_millis(200))).await?;
+    contenders.extend(ours::kinds("lock-zk", &locks.into()));
+    contenders.push(own(address).await?);
+    Ok(contenders)
 }
 
 async fn textbook(address: &str) -> Outcome<Box<dyn Contender>> {
