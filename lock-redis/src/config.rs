@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ClientOptions, Error, Phase};
+use lock_core::{ClientOptions, Error, Guarantees, Phase};
 
 use crate::network::Network;
 use crate::store::dialect::{Dialect, Dialects};
@@ -168,6 +168,27 @@ impl RedisConfig {
         self
     }
 
+    /// Returns the promises of a client with this configuration. No server is asked.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the configuration makes no sense; [`RedisLocks::connect_with`](crate::RedisLocks::connect_with) would refuse
+    /// it, too.
+    ///
+    /// # Examples
+    /// ```
+    /// use lock_redis::{RedisConfig, Support};
+    ///
+    /// # fn main() -> Result<(), lock_redis::Error> {
+    /// let cluster = RedisConfig::cluster(["10.0.0.1:6379", "10.0.0.2:6379"]);
+    /// // Exclusion holds unless a failover loses the lock.
+    /// assert!(matches!(cluster.guarantees()?.exclusion_across_failover, Support::Unless(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn guarantees(&self) -> Result<Guarantees, Error> {
+        Ok(self.check()?.servers.topology().guarantees())
+    }
+
     /// Everything that can be checked without a server.
     pub(crate) fn check(&self) -> Result<Target, Error> {
         self.client.check()?;
@@ -246,6 +267,7 @@ fn invalid(what: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guarantees::Topology;
 
     #[test]
     fn values_say_the_same_as_a_url() {
@@ -254,6 +276,18 @@ mod tests {
         assert_eq!(of_values.check().unwrap(), of_url);
         let cluster = RedisConfig::cluster(["a:1", "b:2"]).with_tls(Tls::new()).check().unwrap();
         assert_eq!(cluster, RedisConfig::new("rediss-cluster://a:1,b:2").check().unwrap());
+    }
+
+    #[test]
+    fn promises_are_those_of_the_servers_that_the_url_names() {
+        for (url, topology) in [
+            ("redis://a", Topology::Single),
+            ("redis-sentinel://a:1/my", Topology::Sentinel),
+            ("redis-cluster://a:1", Topology::Cluster),
+        ] {
+            assert_eq!(RedisConfig::new(url).guarantees().unwrap(), topology.guarantees(), "{url}");
+        }
+        assert!(RedisConfig::new("http://a").guarantees().is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use lock_core::{Error, Phase};
 use percent_encoding::percent_decode_str;
 
 use crate::address::Address;
+use crate::guarantees::Topology;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -43,6 +44,15 @@ pub(crate) enum Servers {
 impl Servers {
     pub(crate) fn are_a_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
+    }
+
+    /// Returns how they are arranged.
+    pub(crate) fn topology(&self) -> Topology {
+        match self {
+            Self::One(_) => Topology::Single,
+            Self::Sentinel { .. } => Topology::Sentinel,
+            Self::Cluster(_) => Topology::Cluster,
+        }
     }
 }
 
