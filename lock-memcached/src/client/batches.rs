@@ -24,7 +24,6 @@ use tokio::sync::{Notify, oneshot};
 use super::batch::{Batch, Joined, Place};
 use super::link::{InUse, Link};
 use super::protocol::{Command, CommandAnswer};
-use super::words;
 use crate::error::Failure;
 
 /// The most batches of one runtime that are on their way at once.
@@ -131,9 +130,10 @@ impl RuntimeBatches {
 }
 
 impl Caller {
-    /// Whether a request is to go with others: there are others, and it holds nobody up.
+    /// Whether a request is to go with others: there are others, and it holds nobody up. A command that cannot be put into words
+    /// must not cost its neighbours.
     fn joins(&self, commands: &[Command]) -> bool {
-        !self.is_alone && (1..=MOST_COMMANDS).contains(&commands.len()) && commands.iter().all(is_sendable)
+        !self.is_alone && (1..=MOST_COMMANDS).contains(&commands.len()) && commands.iter().all(Command::is_sendable)
     }
 
     /// Has a request sent together with others.
@@ -367,11 +367,6 @@ impl<'a> InFlight<'a> {
         });
         if self.batches.len() < before { Poll::Ready(()) } else { Poll::Pending }
     }
-}
-
-/// Whether a command can be put into words: the one that cannot must not cost its neighbours.
-fn is_sendable(command: &Command) -> bool {
-    words::is_key(command.key().as_bytes())
 }
 
 /// A request whose batch is on its way.

@@ -11,4 +11,3 @@ pub(crate) mod protocol;
 pub(crate) mod resolved;
 pub(crate) mod rights;
 pub(crate) mod shared_work;
-pub(crate) mod words;
