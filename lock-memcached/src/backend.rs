@@ -10,8 +10,7 @@ use lock_core::{Error, GrantId, Guarantees};
 
 use crate::acquire::Acquirer;
 use crate::adopt::Adopter;
-use crate::client::batches::Batches;
-use crate::client::link::Link;
+use crate::client::link::{Link, batches::Batches};
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;

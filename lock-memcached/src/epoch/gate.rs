@@ -9,10 +9,9 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, FencingToken, Phase};
 
-use crate::client::batches::Batches;
 use crate::client::cas::OwnItem;
 use crate::client::health::ServerHealth;
-use crate::client::link::{InUse, Link};
+use crate::client::link::{InUse, Link, batches::Batches};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::client::rights::Rights;
 use crate::config::{MemcachedConfig, RestartPolicy};

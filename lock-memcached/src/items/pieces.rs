@@ -5,8 +5,7 @@ use std::sync::Arc;
 use lock_core::clock::BootInstant;
 use lock_core::{Error, Phase};
 
-use crate::client::batches::Batches;
-use crate::client::link::Link;
+use crate::client::link::{Link, batches::Batches};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::items::record::HolderRecords;

@@ -13,8 +13,7 @@ use lock_core::{GrantId, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::client::batches::Batches;
-use crate::client::link::Link;
+use crate::client::link::{Link, batches::Batches};
 use crate::client::protocol::Command;
 use crate::error::Failure;
 use crate::registry::Entry;

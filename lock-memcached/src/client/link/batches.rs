@@ -22,8 +22,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{Batch, Joined, Place};
-use super::link::{InUse, Link};
-use super::protocol::{Command, CommandAnswer};
+use super::{InUse, Link};
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 
 /// The most batches of one runtime that are on their way at once.

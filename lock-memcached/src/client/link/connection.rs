@@ -24,8 +24,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::cas::CasNumber;
-use super::protocol::{Command, CommandAnswer, Reply, stat};
+use crate::client::cas::CasNumber;
+use crate::client::protocol::{Command, CommandAnswer, Reply, stat};
 use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
