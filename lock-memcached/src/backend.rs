@@ -10,7 +10,7 @@ use lock_core::{Error, GrantId, Guarantees};
 
 use crate::acquire::Acquirer;
 use crate::adopt::Adopter;
-use crate::client::link::{Link, batches::Batches};
+use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
@@ -57,15 +57,14 @@ impl MemcachedBackend {
         // One for all steps.
         let until = link.deadline();
         link.resolve(until).await?;
-        let batches = Batches::new(&link);
-        let gate = EpochGate::new(config, keys.epoch.clone(), &link, &batches);
+        let gate = EpochGate::new(config, keys.epoch.clone(), &link);
         // First of all: its look at the server's clock has to go over a connection that was just opened.
         gate.begin(until).await?;
         gate.check_server(until).await?;
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
-        let records = HolderRecords::new(&link, &batches, &keys);
+        let records = HolderRecords::new(&link, &keys);
         let reasons = ForcedReasons::new(&link, &keys, longest);
-        let pieces = Pieces::new(&link, &batches, &records);
+        let pieces = Pieces::new(&link, &records);
         let acquirer = Acquirer::new(&link, &gate, &pieces, &registry, &records);
         let releaser = Releaser::new(&link, &gate, &registry, &queues, &pieces, &records, &reasons);
         Ok(Self {

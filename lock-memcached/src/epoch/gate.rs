@@ -11,7 +11,7 @@ use lock_core::{Error, FencingToken, Phase};
 
 use crate::client::cas::OwnItem;
 use crate::client::health::ServerHealth;
-use crate::client::link::{InUse, Link, batches::Batches};
+use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::client::rights::Rights;
 use crate::config::{MemcachedConfig, RestartPolicy};
@@ -29,7 +29,6 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The epoch, as this client uses it.
 pub(crate) struct EpochGate {
     link: Arc<Link>,
-    batches: Arc<Batches>,
     mode: RestartPolicy,
     longest: Duration,
     op_timeout: Duration,
@@ -46,10 +45,9 @@ pub(crate) struct EpochGate {
 }
 
 impl EpochGate {
-    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Arc<Self> {
+    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>) -> Arc<Self> {
         Arc::new(Self {
             link: link.clone(),
-            batches: batches.clone(),
             mode: config.restart_policy,
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
@@ -86,7 +84,7 @@ impl EpochGate {
         until: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let commands = commands.chain(self.look()).collect();
-        self.judged(self.batches.run_by(commands, until), sent_at, until)
+        self.judged(self.link.run_with_others(commands, until), sent_at, until)
     }
 
     async fn judged(

@@ -5,16 +5,15 @@
 //! and being answered.
 
 mod batch;
-pub(crate) mod batches;
+mod batches;
 mod connection;
 mod opening;
 pub(crate) mod resolved;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -22,6 +21,7 @@ use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
 
+use self::batches::RuntimeBatches;
 use self::connection::Connection;
 use self::resolved::{ResolvedPlaces, Resolver};
 use crate::address::Address;
@@ -36,6 +36,9 @@ use crate::store::values::{self, Nonce};
 /// The longest time for which an idle connection is used again.
 const IDLE: Duration = Duration::from_secs(90);
 
+/// The most callers that send by themselves: to let so few go together costs more than it saves.
+const MOST_ALONE: usize = 2;
+
 /// A client's connections to its server.
 pub(crate) struct Link {
     address: Address,
@@ -45,6 +48,8 @@ pub(crate) struct Link {
     rights: Rights,
     home: HomeRuntime,
     pool: Mutex<ConnectionPool>,
+    /// Requests that go together: those of each runtime on which calls are under way.
+    batches: Mutex<Vec<(Id, Arc<RuntimeBatches>)>>,
 }
 
 #[derive(Default)]
@@ -78,6 +83,14 @@ pub(crate) struct InUse<'a> {
     right: Right<'a>,
 }
 
+/// A caller whose request may go with those of others, for as long as it takes.
+struct Caller {
+    batches: Arc<RuntimeBatches>,
+    runtime: Handle,
+    /// Whether hardly anybody else on its runtime asks.
+    is_alone: bool,
+}
+
 /// Commands on their way, and their answers.
 pub(crate) type PendingAnswers<'a> = Pin<Box<dyn Future<Output = Vec<CommandAnswer>> + Send + 'a>>;
 
@@ -94,6 +107,7 @@ impl Link {
             rights: Rights::new(connections),
             home,
             pool: Mutex::default(),
+            batches: Mutex::default(),
         }
     }
 
@@ -118,21 +132,35 @@ impl Link {
             if commands.is_empty() {
                 return Vec::new();
             }
-            match self.connection(until).await {
+            match self.for_steps(until).await {
                 Ok(mut connection) => connection.run(commands).await,
                 Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
             }
         })
     }
 
+    /// [`run_by`](Link::run_by), together with what others on this runtime ask for at the same moment.
+    pub(crate) async fn run_with_others(
+        self: &Arc<Self>,
+        commands: Vec<Command>,
+        until: BootInstant,
+    ) -> Vec<CommandAnswer> {
+        // Counted until the end of this, whichever way it goes.
+        let caller = self.caller();
+        let commands = match &caller {
+            // Not a part of every request's future.
+            Some(caller) if !caller.is_alone => match Box::pin(caller.run(self, commands, until)).await {
+                Ok(answers) => return answers,
+                Err(commands) => commands,
+            },
+            _ => commands,
+        };
+        self.run_by(commands, until).await
+    }
+
     /// Sends one command.
     pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
         CommandAnswer::expected(self.run(vec![command]).await.pop())
-    }
-
-    /// A connection for steps that belong together and end by this instant.
-    pub(crate) async fn for_steps(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        self.connection(until).await
     }
 
     /// The error of a request that failed.
@@ -205,7 +233,8 @@ impl Link {
         self.rights.one(until).await.ok_or_else(Failure::crowded)
     }
 
-    async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+    /// A connection for steps that belong together and end by this instant.
+    pub(crate) async fn for_steps(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let mut used = InUse::of(self, self.right(until).await?, until);
         let (idle, moves) = self.pool().take(SystemClock.now(), used.runtime);
         let (pipe, moves) = match idle {
@@ -225,8 +254,24 @@ impl Link {
         self.home.detach_on_drop(request)
     }
 
-    fn runtime(&self) -> Option<Id> {
-        Handle::try_current().ok().map(|runtime| runtime.id())
+    /// Counts a caller on the present runtime; `None` if there is none.
+    fn caller(&self) -> Option<Caller> {
+        let runtime = Handle::try_current().ok()?;
+        let batches = self.batches_of(runtime.id());
+        let others = batches.callers.fetch_add(1, Ordering::Relaxed);
+        Some(Caller { batches, runtime, is_alone: others < MOST_ALONE })
+    }
+
+    fn batches_of(&self, runtime: Id) -> Arc<RuntimeBatches> {
+        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, batches)) = all.iter().find(|(id, _)| *id == runtime) {
+            return batches.clone();
+        }
+        // Those of runtimes on which nothing is under way, ended ones among them, are forgotten.
+        all.retain(|(_, batches)| Arc::strong_count(batches) > 1);
+        let batches = Arc::<RuntimeBatches>::default();
+        all.push((runtime, batches.clone()));
+        batches
     }
 }
 
@@ -248,11 +293,18 @@ impl ConnectionPool {
     }
 }
 
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.batches.callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl<'a> InUse<'a> {
     /// The use of a connection that is about to be found.
     fn of(link: &'a Link, right: Right<'a>, until: BootInstant) -> Self {
         link.pool().in_use += 1;
-        Self { link, pipe: None, moves: 0, until, runtime: link.runtime(), right }
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        Self { link, pipe: None, moves: 0, until, runtime, right }
     }
 
     /// Sends commands in one write, and answers each, in order.
@@ -316,3 +368,6 @@ impl fmt::Debug for Link {
         f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

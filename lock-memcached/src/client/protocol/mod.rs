@@ -9,9 +9,6 @@
 //! Wire format: <https://github.com/memcached/memcached/blob/master/doc/protocol.txt>, "Meta Commands". Written and read without memory of
 //! its own: the same words as the client crate's, which tests compare. That crate has no word for a store that keeps what it finds.
 
-#[cfg(test)]
-mod tests;
-
 use std::io;
 
 use memcache::exp::{Error as ClientError, MetaResponse, ReturnCode};
@@ -397,3 +394,6 @@ fn seconds(word: &[u8]) -> Option<i64> {
 fn senseless() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
+
+#[cfg(test)]
+mod tests;
