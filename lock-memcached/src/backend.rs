@@ -23,7 +23,7 @@ use crate::renew::Renewer;
 use crate::slots::{rwlock::RwLocks, semaphore::Semaphores};
 use crate::store::keys::Keys;
 use crate::store::values::{self, LongestLease};
-use crate::wait::{Waits, queue::WaitQueues};
+use crate::wait::{WaitQueues, Waits};
 
 /// One client's connections to a server, and its waiters.
 pub struct MemcachedBackend {
