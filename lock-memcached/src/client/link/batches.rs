@@ -17,13 +17,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::wait;
+use lock_core::driver::{Batch, BatchPlace, Joined, wait};
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::{Batch, Joined, Place};
 use super::{Caller, InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+
+/// The most requests that go together: a server that says how it is between two requests of others is held up by them, and by 64 KiB,
+/// for far less than a millisecond.
+const MOST: usize = 64;
 
 /// The most batches of one runtime that are on their way at once.
 const MOST_BATCHES: usize = 8;
@@ -135,7 +138,7 @@ impl Changes {
 /// The stay of a request in a batch.
 struct Stay<'a> {
     batches: &'a RuntimeBatches,
-    place: Place,
+    place: BatchPlace,
 }
 
 impl Stay<'_> {
@@ -178,7 +181,7 @@ impl Driver {
         loop {
             // The tasks that are ready run first: they may be about to ask.
             tokio::task::yield_now().await;
-            while in_flight.has_room() && batches.batch().is_due() {
+            while in_flight.has_room() && !batches.batch().is_empty() {
                 let until = link.deadline();
                 let mut opening: Opening<'_> = Box::pin(link.for_steps(until));
                 let opened = poll_fn(|context| match opening.as_mut().poll(context) {
@@ -187,7 +190,7 @@ impl Driver {
                     Poll::Pending => in_flight.poll(context).map(|()| None),
                 });
                 match opened.await {
-                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take()),
+                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take(MOST)),
                     // There was none in time for the first of them; the others have time left.
                     Some(Err(failure)) if SystemClock.now() >= until => batches.refuse_late(&failure),
                     Some(Err(failure)) => batches.refuse(&failure),
@@ -207,7 +210,7 @@ impl Driver {
                     Some(at) => SystemClock.sleep_until(at).await,
                     None => pending().await,
                 }
-                if !batches.batch().is_due() {
+                if batches.batch().is_empty() {
                     batches.joined.notified().await;
                 }
             });

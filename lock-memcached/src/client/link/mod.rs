@@ -4,7 +4,6 @@
 //! finds none free waits for one. Only a call that nobody drives any more keeps its own beside them, until it is dropped. A request has one deadline for all of its steps: finding a connection, opening it, sending
 //! and being answered.
 
-mod batch;
 mod batches;
 mod connection;
 mod opening;
