@@ -1,8 +1,8 @@
 //! A client's connections to its server.
 //!
 //! There are never more in use than [`MemcachedConfig::connections`](crate::MemcachedConfig::connections), for whatever purpose: who
-//! finds none free waits for one. Only a call that nobody drives any more keeps its own beside them, until it is dropped. A request has one deadline for all of its steps: finding a connection, opening it, sending
-//! and being answered.
+//! finds none free waits for one. Only a call that nobody drives any more keeps its own beside them, until it is dropped. A request
+//! has one deadline for all of its steps: finding a connection, opening it, sending and being answered.
 
 mod batches;
 mod connection;
@@ -121,8 +121,8 @@ impl Link {
     }
 
     /// Sends commands in one write, over one connection, and answers each, in order.
-    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
-        self.run_by(commands, self.deadline()).await
+    pub(crate) fn run(&self, commands: Vec<Command>) -> PendingAnswers<'_> {
+        self.run_by(commands, self.deadline())
     }
 
     /// [`run`](Link::run), by this instant. The future is boxed here: it would be part of every caller's, and twice of many.
