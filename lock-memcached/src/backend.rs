@@ -41,8 +41,6 @@ pub struct MemcachedBackend {
     leaver: Leaver,
     gate: Arc<EpochGate>,
     longest: LongestLease,
-    /// On a server that evicts nothing.
-    guarantees: Guarantees,
 }
 
 impl MemcachedBackend {
@@ -57,10 +55,7 @@ impl MemcachedBackend {
         // One for all steps.
         let until = link.deadline();
         link.resolve(until).await?;
-        let gate = EpochGate::new(config, keys.epoch.clone(), &link);
-        // First of all: its look at the server's clock has to go over a connection that was just opened.
-        gate.begin(until).await?;
-        gate.check_server(until).await?;
+        let gate = EpochGate::connect(config, keys.epoch.clone(), &link, until).await?;
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
         let records = HolderRecords::new(&link, &keys);
         let reasons = ForcedReasons::new(&link, &keys, longest);
@@ -76,7 +71,6 @@ impl MemcachedBackend {
             adopter: Adopter::new(&link, &gate, &registry, &records),
             renewer: Renewer::new(&link, &gate, &registry, &records, &reasons, &keys, longest),
             leaver: Leaver::new(&link, &registry, &records, &reasons, longest),
-            guarantees: config.guarantees(),
             acquirer,
             registry,
             queues,
@@ -101,7 +95,7 @@ impl Backend for MemcachedBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        if self.gate.evicts() { crate::guarantees::evicting(self.guarantees) } else { self.guarantees }
+        self.gate.guarantees()
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
