@@ -209,8 +209,8 @@ impl EpochGate {
     }
 
     /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
-    pub(crate) async fn tend(&self, why: NotNow) -> Result<(), Error> {
-        self.tend_by(why, self.link.deadline()).await
+    pub(crate) fn tend(&self, why: NotNow) -> impl Future<Output = Result<(), Error>> + Send {
+        self.tend_by(why, self.link.deadline())
     }
 
     async fn tend_by(&self, why: NotNow, until: BootInstant) -> Result<(), Error> {

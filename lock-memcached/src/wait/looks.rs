@@ -85,7 +85,7 @@ impl<W: WantedLock> Waiter<'_, W> {
             turn = entry.turn() => turn,
             () = &mut woken => return None,
         };
-        let withdrawal = self.queue.offers(Offer::new(entry, self.attempt.ttl, granted, turn));
+        let withdrawal = self.queue.offers(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
         tokio::select! {
             biased;
             grant = &mut handed => return grant.ok(),
@@ -123,11 +123,6 @@ impl Drop for Withdrawal<'_> {
 }
 
 impl Offer {
-    /// An offer of this entry, whose turn it holds.
-    fn new(entry: Arc<Entry>, ttl: Duration, granted: oneshot::Sender<Grant>, turn: OwnedMutexGuard<()>) -> Self {
-        Self { entry, ttl, granted, _turn: turn }
-    }
-
     /// Tells the first one that the lock is its own.
     pub(crate) fn grant(self, grant: Grant) {
         // If it has gone, its attempt is undone as soon as this ends.
