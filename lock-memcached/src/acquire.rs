@@ -7,6 +7,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
+use crate::client::detach_on_drop::DetachOnDrop;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{self, EpochGate};
@@ -123,20 +124,19 @@ impl Acquirer {
     ///
     /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too. What else is to be asked,
     /// and the epoch, are asked for once more then: the first answers may be older than the lock is.
-    pub(crate) async fn claim(
+    pub(crate) fn claim(
         self: &Arc<Self>,
         attempt: &Attempt,
         entry: &Arc<Entry>,
         keys: Vec<Key>,
         also: Vec<Command>,
-    ) -> Result<ClaimRound, Error> {
+    ) -> DetachOnDrop<Result<ClaimRound, Error>> {
         let (acquirer, entry, ttl, until) =
             (self.clone(), entry.clone(), entry.lasts(attempt.ttl), self.link.deadline());
-        let work = self.link.detach_on_drop(async move {
+        self.link.detach_on_drop(async move {
             let _turn = entry.turn_by(until).await.map_err(|failure| acquirer.error(failure))?;
             acquirer.claim_now(&entry, &keys, also, ttl, until).await
-        });
-        work.await
+        })
     }
 
     async fn claim_now(

@@ -10,7 +10,6 @@ use lock_core::{Error, GrantId, Guarantees};
 
 use crate::acquire::Acquirer;
 use crate::adopt::Adopter;
-use crate::client::batches::Batches;
 use crate::client::link::Link;
 use crate::config::MemcachedConfig;
 use crate::epoch::gate::EpochGate;
@@ -24,7 +23,7 @@ use crate::renew::Renewer;
 use crate::slots::{rwlock::RwLocks, semaphore::Semaphores};
 use crate::store::keys::Keys;
 use crate::store::values::{self, LongestLease};
-use crate::wait::{Waits, queue::WaitQueues};
+use crate::wait::{WaitQueues, Waits};
 
 /// One client's connections to a server, and its waiters.
 pub struct MemcachedBackend {
@@ -42,8 +41,6 @@ pub struct MemcachedBackend {
     leaver: Leaver,
     gate: Arc<EpochGate>,
     longest: LongestLease,
-    /// On a server that evicts nothing.
-    guarantees: Guarantees,
 }
 
 impl MemcachedBackend {
@@ -58,15 +55,11 @@ impl MemcachedBackend {
         // One for all steps.
         let until = link.deadline();
         link.resolve(until).await?;
-        let batches = Batches::new(&link);
-        let gate = EpochGate::new(config, keys.epoch.clone(), &link, &batches);
-        // First of all: its look at the server's clock has to go over a connection that was just opened.
-        gate.begin(until).await?;
-        gate.check_server(until).await?;
+        let gate = EpochGate::connect(config, keys.epoch.clone(), &link, until).await?;
         let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
-        let records = HolderRecords::new(&link, &batches, &keys);
+        let records = HolderRecords::new(&link, &keys);
         let reasons = ForcedReasons::new(&link, &keys, longest);
-        let pieces = Pieces::new(&link, &batches, &records);
+        let pieces = Pieces::new(&link, &records);
         let acquirer = Acquirer::new(&link, &gate, &pieces, &registry, &records);
         let releaser = Releaser::new(&link, &gate, &registry, &queues, &pieces, &records, &reasons);
         Ok(Self {
@@ -78,7 +71,6 @@ impl MemcachedBackend {
             adopter: Adopter::new(&link, &gate, &registry, &records),
             renewer: Renewer::new(&link, &gate, &registry, &records, &reasons, &keys, longest),
             leaver: Leaver::new(&link, &registry, &records, &reasons, longest),
-            guarantees: config.guarantees(),
             acquirer,
             registry,
             queues,
@@ -103,7 +95,7 @@ impl Backend for MemcachedBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        if self.gate.evicts() { crate::guarantees::evicting(self.guarantees) } else { self.guarantees }
+        self.gate.guarantees()
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {

@@ -24,14 +24,10 @@ mod config;
 mod epoch;
 mod error;
 mod guarantees;
-#[cfg(test)]
-mod inputs;
 mod inspect;
 mod items;
 mod kinds;
 mod leave;
-#[cfg(test)]
-mod moves;
 mod records;
 mod registry;
 mod release;
@@ -135,3 +131,6 @@ impl From<MemcachedLocks> for Locks {
         Self::from(&locks)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,8 +18,9 @@ use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::{self, Key};
 use crate::store::values;
+use crate::wait::WaitQueues;
 use crate::wait::hand_over::{HandOverAnswer, HandedOver};
-use crate::wait::queue::{Offer, WaitQueues};
+use crate::wait::looks::Offer;
 
 const NO_ANSWER: &str =
     "no answer came to a hand-over, so it is unknown whether the lock was released by it or had been lost before";

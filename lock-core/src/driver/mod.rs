@@ -27,11 +27,12 @@
 //!   way, `cancel` is called in the same manner.
 //!
 //! A backend keeps tasks of its own alive: [`supervised`] starts one again that has panicked, and [`log`] keeps the panics of a
-//! subscriber from it.
+//! subscriber from it. What many tasks ask for at the same moment may go to its server together ([`Batch`]).
 
 mod adopt;
 mod attempt;
 mod backend;
+mod batch;
 pub(crate) mod bound;
 mod busy;
 mod doubts;
@@ -49,6 +50,7 @@ pub use adopt::AdoptBackend;
 pub use async_trait::async_trait;
 pub use attempt::{Attempt, Cancelled, Grant, Kind, Left, Released, Renewal, Renewed};
 pub use backend::{Backend, MutexBackend, Operator, ReentrantBackend, RwLockBackend, SemaphoreBackend};
+pub use batch::{Batch, BatchPlace, Joined};
 pub use busy::BusyLocks;
 pub use doubts::{DoubtSource, Doubts};
 pub use guarantees::{Guarantee, Guarantees, Support};

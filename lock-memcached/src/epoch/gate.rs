@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
-use lock_core::{Error, FencingToken, Phase};
+use lock_core::{Error, FencingToken, Guarantees, Phase};
 
-use crate::client::batches::Batches;
 use crate::client::cas::OwnItem;
 use crate::client::health::ServerHealth;
 use crate::client::link::{InUse, Link};
@@ -18,6 +17,7 @@ use crate::client::rights::Rights;
 use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
+use crate::guarantees;
 use crate::store::keys::Key;
 use crate::store::values::since_1970;
 
@@ -30,7 +30,6 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// The epoch, as this client uses it.
 pub(crate) struct EpochGate {
     link: Arc<Link>,
-    batches: Arc<Batches>,
     mode: RestartPolicy,
     longest: Duration,
     op_timeout: Duration,
@@ -39,6 +38,8 @@ pub(crate) struct EpochGate {
     /// The epoch that was seen last.
     seen: AtomicU64,
     health: ServerHealth,
+    /// On a server that evicts nothing.
+    promised: Guarantees,
     /// The epoch in which the server was asked how it is set up: when a client connects, and once in each life of the server's
     /// memory. Another server, or the same one with other options, may be in its place.
     checked_in: AtomicU64,
@@ -47,10 +48,15 @@ pub(crate) struct EpochGate {
 }
 
 impl EpochGate {
-    pub(crate) fn new(config: &MemcachedConfig, key: Key, link: &Arc<Link>, batches: &Arc<Batches>) -> Arc<Self> {
-        Arc::new(Self {
+    /// The gate of a client that connects: it looks at the epoch, and asks the server how it is set up. All of it ends by `until`.
+    pub(crate) async fn connect(
+        config: &MemcachedConfig,
+        key: Key,
+        link: &Arc<Link>,
+        until: BootInstant,
+    ) -> Result<Arc<Self>, Error> {
+        let gate = Self {
             link: link.clone(),
-            batches: batches.clone(),
             mode: config.restart_policy,
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
@@ -58,14 +64,19 @@ impl EpochGate {
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(link, config.refuse_eviction),
+            promised: config.guarantees(),
             checked_in: AtomicU64::new(0),
             tending: Rights::new(1),
-        })
+        };
+        // First of all: its look at the server's clock has to go over a connection that was just opened.
+        gate.begin(until).await?;
+        gate.check_server(until).await?;
+        Ok(Arc::new(gate))
     }
 
-    /// Whether the server evicts items when its memory is full.
-    pub(crate) fn evicts(&self) -> bool {
-        self.health.evicts()
+    /// The promises on the server as it is set up.
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        if self.health.evicts() { guarantees::evicting(self.promised) } else { self.promised }
     }
 
     /// Sends commands and a look at the epoch in one pipeline, and judges by that look, which is the last one.
@@ -87,7 +98,7 @@ impl EpochGate {
         until: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let commands = commands.chain(self.look()).collect();
-        self.judged(self.batches.run_by(commands, until), sent_at, until)
+        self.judged(self.link.run_with_others(commands, until), sent_at, until)
     }
 
     async fn judged(
@@ -110,7 +121,7 @@ impl EpochGate {
     }
 
     /// Refuses a server that cannot carry locks, once the epoch was looked at.
-    pub(crate) async fn check_server(&self, until: BootInstant) -> Result<(), Error> {
+    async fn check_server(&self, until: BootInstant) -> Result<(), Error> {
         let seen = self.seen.load(Ordering::Relaxed);
         let checked = async { self.health.check(self.link.for_steps(until).await?).await };
         checked.await.map_err(|failure| self.link.error(failure, Phase::Connect))?;
@@ -155,7 +166,7 @@ impl EpochGate {
     ///
     /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
     /// each look goes over one of its own. All of them end by `until`.
-    pub(crate) async fn begin(&self, until: BootInstant) -> Result<(), Error> {
+    async fn begin(&self, until: BootInstant) -> Result<(), Error> {
         self.watch().set_met_anew(true);
         if let GateVerdict::No(why) = self.met(until).await? {
             self.tend_by(why, until).await?;
@@ -198,8 +209,8 @@ impl EpochGate {
     }
 
     /// Does what can be done about a missing or closed epoch, or a clock that was not seen to run.
-    pub(crate) async fn tend(&self, why: NotNow) -> Result<(), Error> {
-        self.tend_by(why, self.link.deadline()).await
+    pub(crate) fn tend(&self, why: NotNow) -> impl Future<Output = Result<(), Error>> + Send {
+        self.tend_by(why, self.link.deadline())
     }
 
     async fn tend_by(&self, why: NotNow, until: BootInstant) -> Result<(), Error> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use lock_core::clock::BootInstant;
 use lock_core::{Error, Phase};
 
-use crate::client::batches::Batches;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
@@ -27,13 +26,12 @@ pub(crate) struct ReleaseCount {
 /// Releases keys of grants.
 pub(crate) struct Pieces {
     link: Arc<Link>,
-    batches: Arc<Batches>,
     records: Arc<HolderRecords>,
 }
 
 impl Pieces {
-    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, records: &Arc<HolderRecords>) -> Arc<Self> {
-        Arc::new(Self { link: link.clone(), batches: batches.clone(), records: records.clone() })
+    pub(crate) fn new(link: &Arc<Link>, records: &Arc<HolderRecords>) -> Arc<Self> {
+        Arc::new(Self { link: link.clone(), records: records.clone() })
     }
 
     /// Releases everything that an attempt is known to have, by `until`.
@@ -75,7 +73,7 @@ impl Pieces {
             let release = |Piece { key, seen }: &Piece| Command::Release { key: key.clone(), own: entry.own(*seen) };
             // Last, so that no piece is paired with its answer, which does not matter.
             let commands = pieces.iter().map(release).chain(record.take()).collect();
-            let answers = self.batches.run_by(commands, until).await;
+            let answers = self.link.run_with_others(commands, until).await;
             let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
             for (piece, answer) in std::mem::take(&mut pieces).into_iter().zip(answers) {
                 match answer {

@@ -13,7 +13,6 @@ use lock_core::{GrantId, Owner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::client::batches::Batches;
 use crate::client::link::Link;
 use crate::client::protocol::Command;
 use crate::error::Failure;
@@ -50,7 +49,6 @@ pub(crate) struct HolderRecord {
 /// The records of this client's holders.
 pub(crate) struct HolderRecords {
     link: Arc<Link>,
-    batches: Arc<Batches>,
     keys: Arc<Keys>,
     /// The task that writes. It ends with its runtime, or is left with it, and is started again on that of the next grant.
     writer: Mutex<Option<RecordWriter>>,
@@ -74,9 +72,9 @@ struct RecordTask {
 }
 
 impl HolderRecords {
-    pub(crate) fn new(link: &Arc<Link>, batches: &Arc<Batches>, keys: &Arc<Keys>) -> Arc<Self> {
-        let (link, batches, keys) = (link.clone(), batches.clone(), keys.clone());
-        Arc::new(Self { link, batches, keys, writer: Mutex::default() })
+    pub(crate) fn new(link: &Arc<Link>, keys: &Arc<Keys>) -> Arc<Self> {
+        let (link, keys) = (link.clone(), keys.clone());
+        Arc::new(Self { link, keys, writer: Mutex::default() })
     }
 
     /// Has a grant described, if it is one and lasts.
@@ -134,8 +132,8 @@ impl HolderRecords {
     /// Deletes the record of a grant of another client in the background.
     pub(crate) fn forget_number_soon(&self, nonce: Nonce) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (batches, forget, until) = (self.batches.clone(), self.forget(nonce), self.link.deadline());
-            runtime.spawn(async move { batches.run_by(vec![forget], until).await });
+            let (link, forget, until) = (self.link.clone(), self.forget(nonce), self.link.deadline());
+            runtime.spawn(async move { link.run_with_others(vec![forget], until).await });
         }
     }
 

@@ -2,33 +2,35 @@
 //!
 //! The waiters of one client for one lock stand in a queue, first come first served. Only the first one asks the server: a claim
 //! when it comes, and then one cheap read, after pauses that grow to about 25 ms (longer if there is much to look at, see
-//! [`crate::wait::pace`]), and a claim when the lock seems free. A
-//! holder in the same process does not let the first one find out by itself: it turns its item into that one's, in one command,
-//! or else wakes it. Waiters of other clients get their turn because a client has a lock only a few times in a row.
+//! [`pace`]), and a claim when the lock seems free. A holder in the same process does not let the first one find out by itself:
+//! it turns its item into that one's, in one command, or else wakes it. Waiters of other clients get their turn because a client
+//! has a lock only a few times in a row.
+//!
+//! Here is what every wait goes through: its place in the queue, and the first try. The looks after that are in [`looks`].
 
 pub(crate) mod hand_over;
-pub(crate) mod pace;
-pub(crate) mod queue;
+pub(crate) mod looks;
+mod pace;
 pub(crate) mod turns;
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::driver::{Attempt, Grant};
-use lock_core::{Error, ErrorKind, Phase, driver::wait};
-use tokio::sync::oneshot;
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
+use lock_core::driver::{Attempt, Grant, Kind, wait};
+use lock_core::{Error, ErrorKind, Phase};
+use tokio::sync::{Notify, oneshot};
 
+use self::looks::Offer;
+use self::pace::Pace;
+use self::turns::{AfterTry, CONTENDED_FOR, Standing, Ticket, Tried, Turns, WaitLimits};
 use crate::acquire::{TryOutcome, WantedLock, may_pass};
 use crate::items::record::HolderRecords;
-use crate::wait::pace::Pace;
-use crate::wait::queue::{Offer, WaitQueue, WaitQueues};
-use crate::wait::turns::{AfterTry, Standing, Tried, WaitLimits};
-
-/// The first pause between two looks.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+use crate::registry::Entry;
+use crate::store::keys::{self, Key};
 
 /// Waits of one client.
 pub(crate) struct Waits {
@@ -51,7 +53,7 @@ impl Waits {
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
         let mut ticket = self.queues.join(wanted.queue());
-        let (queue, turn) = ticket.queue();
+        let (queue, turn) = (&*ticket.queue, ticket.turn.as_mut());
         let limits = WaitLimits {
             since: SystemClock.now(),
             deadline,
@@ -94,58 +96,12 @@ struct Waiter<'a, W> {
 type Step = ControlFlow<Result<Option<Grant>, Error>, Duration>;
 
 impl<W: WantedLock> Waiter<'_, W> {
-    /// Stands in the queue until it is the first one, and asks then.
-    async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
-        loop {
-            let until = match self.queue.stands(&self.limits) {
-                Standing::Until(until) => until,
-                Standing::Over => return Ok(None),
-                Standing::Silent(patience) => {
-                    let what = format!("the server has not answered for {patience:?}");
-                    return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
-                }
-            };
-            tokio::select! {
-                biased;
-                _ = &mut *turn => break,
-                () = SystemClock.sleep_until(until) => {}
-            }
-        }
-        // Who was before it has the lock now, or has released it already: too soon for it to be handed over.
-        match self.first_try().await {
-            ControlFlow::Break(answer) => answer,
-            ControlFlow::Continue(pause) => self.looks_again(pause).await,
-        }
-    }
-
     /// Tries as the first one in the queue. If others want the lock too, it has to have been left to them now and then.
     async fn first_try(&self) -> Step {
         if let Some(at) = self.queue.first_try_at(&self.limits) {
             SystemClock.sleep_until(at).await;
         }
         self.tries(pin!(self.wanted.take())).await
-    }
-
-    /// Looks as the first one in the queue, again and again.
-    async fn looks_again(&self, mut least: Duration) -> Result<Option<Grant>, Error> {
-        let longest = self.waits.longest_pause;
-        let mut pauses = wait::pauses(FIRST_PAUSE, longest);
-        let share = self.waits.pace.share();
-        loop {
-            // The sequence is endless; the longest pause is its own last value.
-            let mut pause = pauses.next().unwrap_or(longest);
-            let by_pace = share.pause(self.wanted.take_looks());
-            if pause < by_pace {
-                pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
-            }
-            if let Some(grant) = self.pauses(pause.max(least)).await {
-                return Ok(Some(grant));
-            }
-            match self.tries(pin!(self.looks_and_takes())).await {
-                ControlFlow::Break(answer) => return answer,
-                ControlFlow::Continue(pause) => least = pause,
-            }
-        }
     }
 
     /// Tries once, and tells the queue.
@@ -177,48 +133,213 @@ impl<W: WantedLock> Waiter<'_, W> {
         self.attempt.error(ErrorKind::Indeterminate, Phase::Wait, what).with_source(error)
     }
 
-    /// A claim, if a look says that it has a chance; without a look if what is there may be this attempt's own, because a
-    /// claim or a hand-over was not answered.
-    async fn looks_and_takes(&self) -> Result<TryOutcome, Error> {
-        let may_be_own = !self.wanted.entry().unsure().is_empty();
-        if may_be_own || self.wanted.looks_free().await? { self.wanted.take().await } else { Ok(TryOutcome::Held) }
-    }
-
-    /// Pauses, ready to be handed the lock; until it is woken at the latest, or the deadline passes.
-    async fn pauses(&self, pause: Duration) -> Option<Grant> {
-        let until = self.queue.next_look(&self.limits, pause);
-        let woken = async {
+    /// Stands in the queue until it is the first one, and asks then.
+    async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
+        loop {
+            let until = match self.queue.stands(&self.limits) {
+                Standing::Until(until) => until,
+                Standing::Over => return Ok(None),
+                Standing::Silent(patience) => {
+                    let what = format!("the server has not answered for {patience:?}");
+                    return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+                }
+            };
             tokio::select! {
-                () = self.queue.wake.notified() => {}
+                biased;
+                _ = &mut *turn => break,
                 () = SystemClock.sleep_until(until) => {}
             }
-            // Others may have their turn by now: a row has ended meanwhile, or the wake-up is from before the pause.
-            let at = self.queue.next_look(&self.limits, Duration::ZERO);
-            if at > SystemClock.now() {
-                SystemClock.sleep_until(at).await;
+        }
+        // Who was before it has the lock now, or has released it already: too soon for it to be handed over.
+        match self.first_try().await {
+            ControlFlow::Break(answer) => answer,
+            ControlFlow::Continue(pause) => self.looks_again(pause).await,
+        }
+    }
+}
+
+/// The queues of one client.
+#[derive(Debug, Default)]
+pub(crate) struct WaitQueues(Mutex<QueueMap>);
+
+#[derive(Debug, Default)]
+struct QueueMap {
+    queues: HashMap<Key, Arc<WaitQueue>>,
+    /// The instant of the last sweep.
+    swept_at: Option<BootInstant>,
+}
+
+/// The waiters for one lock: [`Turns`] decides, and here are its mutex, its clock and its wake-ups.
+#[derive(Debug)]
+struct WaitQueue {
+    state: Mutex<QueueState>,
+    /// Wakes the first one from its pause.
+    wake: Notify,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    turns: Turns<oneshot::Sender<()>, Offer>,
+    /// The last one of this client that was granted the lock.
+    holder: Weak<Entry>,
+}
+
+/// A waiter's ticket. The queue ends with the last one, unless others want the lock too.
+struct QueueTicket {
+    queues: Arc<WaitQueues>,
+    key: Key,
+    queue: Arc<WaitQueue>,
+    ticket: Ticket,
+    /// Ends when a waiter that came behind others is the first one; nothing if it was so at once.
+    turn: Option<oneshot::Receiver<()>>,
+}
+
+impl WaitQueues {
+    /// Has a waiter enter this queue.
+    fn join(self: &Arc<Self>, key: Key) -> QueueTicket {
+        let mut all = self.all();
+        all.sweep();
+        let queue = all.queues.entry(key.clone()).or_insert_with(|| Arc::new(WaitQueue::new())).clone();
+        let mut state = queue.state();
+        let (ticket, turn) = match state.turns.comes() {
+            Some(first) => (first, None),
+            None => {
+                let (wake, turn) = oneshot::channel();
+                (state.turns.behind(wake), Some(turn))
             }
         };
-        let mut woken = pin!(woken);
-        if !self.wanted.can_receive() {
-            woken.await;
-            return None;
+        drop((state, all));
+        QueueTicket { queues: self.clone(), key, queue, ticket, turn }
+    }
+
+    /// Whether anybody waits in this queue.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.all().queues.get(key).is_some_and(|queue| queue.state().turns.is_waited_in())
+    }
+
+    /// The offer of the first one in this queue, if a lock may be handed to it now.
+    pub(crate) fn offer(&self, key: &Key) -> Option<Offer> {
+        // The map stays locked: a queue that is in use here would not end with its last waiter.
+        let all = self.all();
+        let mut state = all.queues.get(key)?.state();
+        let offer = state.turns.hands_over(SystemClock.now())?;
+        state.holder = Arc::downgrade(&offer.entry);
+        Some(offer)
+    }
+
+    /// Has the first one in this queue look at once, unless it is others' turn.
+    fn wake(&self, key: &Key) {
+        if let Some(queue) = self.all().queues.get(key)
+            && queue.state().turns.looks_at_once(SystemClock.now())
+        {
+            queue.wake.notify_one();
         }
-        let entry = self.wanted.entry().clone();
-        let (granted, mut handed) = oneshot::channel();
-        // A request of its own that is under way has it; if that takes long, there is nothing to offer now.
-        let turn = tokio::select! {
-            biased;
-            turn = entry.turn() => turn,
-            () = &mut woken => return None,
-        };
-        let withdrawal = self.queue.offers(Offer::new(entry, self.attempt.ttl, granted, turn));
-        tokio::select! {
-            biased;
-            grant = &mut handed => return grant.ok(),
-            () = woken => {}
+    }
+
+    /// Has those look at once who wait for this lock, which may be free now.
+    pub(crate) fn wake_lock(&self, lock: &Key, kind: Kind) {
+        match kind {
+            Kind::Read | Kind::Write => {
+                self.wake(&keys::writer(lock));
+                self.wake(&keys::readers(lock));
+            }
+            _ => self.wake(lock),
         }
-        drop(withdrawal);
-        // If a holder has taken the offer, it says what came of it; otherwise the channel is closed.
-        handed.await.ok()
+    }
+
+    fn all(&self) -> MutexGuard<'_, QueueMap> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueMap {
+    /// Ends the queues that nobody waits in and that have not been left just now. Whoever enters one sweeps, at most once a
+    /// second: what stays is what was contended within the last two seconds before the client's last wait.
+    fn sweep(&mut self) {
+        let now = SystemClock.now();
+        if self.swept_at.is_none_or(|before| now.since(before) >= CONTENDED_FOR) {
+            self.queues.retain(|_, queue| !queue.state().turns.is_over(now));
+            self.swept_at = Some(now);
+        }
+    }
+}
+
+impl WaitQueue {
+    fn new() -> Self {
+        let state = QueueState { turns: Turns::new(SystemClock.now()), holder: Weak::new() };
+        Self { state: Mutex::new(state), wake: Notify::new() }
+    }
+
+    /// The instant of the first one's first try, if it is not now.
+    fn first_try_at(&self, limits: &WaitLimits) -> Option<BootInstant> {
+        self.state().turns.first_try_at(SystemClock.now(), limits)
+    }
+
+    /// Whether somebody of this client has the lock, as far as this queue has seen.
+    fn is_held_here(&self) -> bool {
+        self.state().holder.upgrade().is_some_and(|entry| entry.has_pieces())
+    }
+
+    /// The first one has tried, for this entry.
+    fn tried(&self, limits: &WaitLimits, tried: Tried, was_ours: bool, entry: &Arc<Entry>) -> AfterTry {
+        let mut state = self.state();
+        if tried == Tried::Granted {
+            state.holder = Arc::downgrade(entry);
+        }
+        state.turns.tried(SystemClock.now(), limits, tried, was_ours)
+    }
+
+    /// The step of a waiter that stands behind others.
+    fn stands(&self, limits: &WaitLimits) -> Standing {
+        self.state().turns.stands(SystemClock.now(), limits)
+    }
+
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for QueueTicket {
+    fn drop(&mut self) {
+        let mut all = self.queues.all();
+        let mut state = self.queue.state();
+        let next = state.turns.goes(self.ticket);
+        let is_over = state.turns.is_over(SystemClock.now());
+        drop(state);
+        // Otherwise it is swept away later.
+        if is_over {
+            all.queues.remove(&self.key);
+        }
+        drop(all);
+        // If it is about to go, it passes its turn on.
+        next.map(|next| next.send(()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Owner;
+
+    use super::*;
+    use crate::client::cas::CasNumber;
+    use crate::registry::Registry;
+    use crate::store::keys::Keys;
+    use crate::store::values::LongestLease;
+
+    fn registry() -> Registry {
+        Registry::new(&Arc::new(Keys::new("lock")), LongestLease::new(Duration::from_secs(30)))
+    }
+
+    #[test]
+    fn a_lock_is_held_here_until_its_holder_has_released_it() {
+        let (queue, registry, key) = (WaitQueue::new(), registry(), Key::from("lock"));
+        let attempt = Attempt::new("lock".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+        let entry = registry.register(&attempt).unwrap();
+        assert!(!queue.is_held_here());
+        entry.won(&key, CasNumber::of_a_test(1));
+        queue.state().holder = Arc::downgrade(&entry);
+        assert!(queue.is_held_here());
+        entry.lost(&key);
+        assert!(!queue.is_held_here());
     }
 }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{Batch, BatchPlace, Joined};
 use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::unconstrained;
 
-use super::batch::{Batch, Joined, Place};
 use super::call::{self, ShortReply, ShortRequest, ShortWay};
 use super::live::late;
 use super::request::{Failed, Request, SLACK, Text, evaluation_of_all};
@@ -74,6 +74,16 @@ impl ShortWayBatches {
     fn batch(&self) -> MutexGuard<'_, Batch<BatchMember>> {
         // Every critical section leaves it valid after each statement.
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of requests that the next batch of up to `most` would have, and by when the first of them has to be answered;
+    /// with nobody left, nobody sees to it any more.
+    fn due(&self, most: usize) -> Option<(usize, BootInstant)> {
+        let mut batch = self.batch();
+        if batch.ends() {
+            return None;
+        }
+        batch.first().map(|first| (batch.len().min(most), first.request.short.until))
     }
 
     fn sending(&self) -> MutexGuard<'_, ()> {
@@ -142,7 +152,7 @@ impl Link {
 /// The stay of a request in a batch.
 struct Stay<'a, S: Fn(u64)> {
     batches: &'a ShortWayBatches,
-    place: Place,
+    place: BatchPlace,
     request: &'a BatchableRequest,
     sent: S,
     /// Whether it was told its outcome.
@@ -153,7 +163,7 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
     /// Leaves the batch, or sees what it is left in: what undoes the request must not be sent before it.
     fn drop(&mut self) {
         if !self.is_told {
-            if self.batches.batch().leave(self.place) {
+            if self.batches.batch().leave(self.place).is_some() {
                 return;
             }
             drop(self.batches.sending());
@@ -178,8 +188,7 @@ impl Sender {
         // Whoever is ready to run has its turn before.
         tokio::task::yield_now().await;
         loop {
-            let due = batches.batch().due(self.way.most()).map(|(number, first)| (number, first.request.short.until));
-            let Some((number, until)) = due else {
+            let Some((number, until)) = batches.due(self.way.most()) else {
                 self.is_done = true;
                 return;
             };
@@ -191,7 +200,7 @@ impl Sender {
                 SendTurn::Never(_) => return,
             };
             let Some(sent) = self.send(live, turns) else { continue };
-            if batches.batch().due(self.way.most()).is_none() {
+            if batches.batch().ends() {
                 self.is_done = true;
                 return sent.answered().await;
             }

@@ -1,7 +1,6 @@
 //! The command connection to one server: one multiplexed connection, redialled for ever. What is sent over it is in
 //! [`request`].
 
-mod batch;
 pub(crate) mod batches;
 pub(crate) mod call;
 mod compare;

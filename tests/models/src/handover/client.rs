@@ -1,5 +1,5 @@
 //! A client and its waiters. What they decide is decided by `lock_memcached::machine`, as it ships; here is what its shell does:
-//! `wait/mod.rs`, `wait/queue.rs`, `release.rs` and `epoch/gate.rs` of `lock-memcached`.
+//! `wait/mod.rs`, `wait/looks.rs`, `release.rs` and `epoch/gate.rs` of `lock-memcached`.
 
 use std::time::Duration;
 

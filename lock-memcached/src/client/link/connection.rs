@@ -24,9 +24,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::cas::CasNumber;
-use super::protocol::{Command, CommandAnswer, stat};
-use super::words;
+use crate::client::cas::CasNumber;
+use crate::client::protocol::{Command, CommandAnswer, Reply, stat};
 use crate::error::Failure;
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
@@ -264,7 +263,7 @@ impl Connection {
                 if text == WORD && is_sent.load(Ordering::Relaxed) {
                     return Err(missing());
                 }
-                let reply = words::read(&text)?;
+                let reply = Reply::read(&text)?;
                 let value = match reply.follows() {
                     Some(bytes) => block(reader, bytes).await?,
                     None => Vec::new(),
@@ -324,7 +323,7 @@ impl CommandBatch {
         let mut bytes = Vec::with_capacity(commands.iter().map(|(_, command)| command.bytes()).sum());
         let mut ends = Vec::with_capacity(commands.len());
         for (mark, (_, command)) in (first..).zip(&commands) {
-            if let Err(error) = words::write(command, mark, &mut bytes) {
+            if let Err(error) = command.write(mark, &mut bytes) {
                 return Err((commands, Failure::unsendable(error)));
             }
             ends.push(bytes.len());

@@ -1,9 +1,9 @@
 //! Requests that go together: those that many tasks on one runtime ask for at the same moment, in one write over one connection.
 //!
-//! The requests of up to two callers are sent at once, as if there were no batches. The others join the [`Batch`] of their runtime. One
-//! task on that runtime, for as long as there are any, sends what has come together whenever it runs. A batch waits
-//! for the reply to the one before only where replies come soon, and no longer than that takes: several may be on their way over as many
-//! connections.
+//! The requests of up to two callers are sent at once, as if there were no batches ([`Link::run_with_others`]). The others join the
+//! [`Batch`] of their runtime. One task on that runtime, for as long as there are any, sends what has come together whenever it
+//! runs. A batch waits for the reply to the one before only where replies come soon, and no longer than that takes: several may be
+//! on their way over as many connections.
 //!
 //! Each request has its own outcome. Whoever goes away, or has no time left, before its batch is taken was never sent. From then on it may
 //! have been sent; its answer is read to its end, whether anybody waits for it or not. A runtime that nobody drives any more holds up
@@ -11,21 +11,22 @@
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::wait;
-use tokio::runtime::{Handle, Id};
+use lock_core::driver::{Batch, BatchPlace, Joined, wait};
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::{Batch, Joined, Place};
-use super::link::{InUse, Link};
-use super::protocol::{Command, CommandAnswer};
-use super::words;
+use super::{Caller, InUse, Link};
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+
+/// The most requests that go together: a server that says how it is between two requests of others is held up by them, and by 64 KiB,
+/// for far less than a millisecond.
+const MOST: usize = 64;
 
 /// The most batches of one runtime that are on their way at once.
 const MOST_BATCHES: usize = 8;
@@ -33,24 +34,15 @@ const MOST_BATCHES: usize = 8;
 /// A reply that comes sooner comes soon. The next batch waits for it, and so is not one of a few requests only.
 const SOON: Duration = Duration::from_millis(2);
 
-/// The most callers that send by themselves: to let so few go together costs more than it saves.
-const MOST_ALONE: usize = 2;
-
 /// The most commands of a request that goes with others.
 const MOST_COMMANDS: usize = 16;
 
-/// The batches of a client, one queue for each runtime on which calls are under way.
-pub(crate) struct Batches {
-    link: Arc<Link>,
-    runtimes: Mutex<Vec<(Id, Arc<RuntimeBatches>)>>,
-}
-
 /// The requests of one runtime.
 #[derive(Debug, Default)]
-struct RuntimeBatches {
+pub(super) struct RuntimeBatches {
     batch: Mutex<Batch<BatchMember>>,
     /// The callers whose requests are on their way, or wait to be.
-    callers: AtomicUsize,
+    pub(super) callers: AtomicUsize,
     /// Tells the driver that somebody has come.
     joined: Notify,
 }
@@ -71,58 +63,6 @@ enum Told {
     GoOn(Vec<Command>),
 }
 
-/// A caller, for as long as its request takes.
-#[derive(Debug)]
-struct Caller {
-    batches: Arc<RuntimeBatches>,
-    runtime: Handle,
-    /// Whether hardly anybody else on its runtime asks.
-    is_alone: bool,
-}
-
-impl Batches {
-    /// Nothing yet; what is to be sent goes over this link.
-    pub(crate) fn new(link: &Arc<Link>) -> Arc<Self> {
-        Arc::new(Self { link: link.clone(), runtimes: Mutex::default() })
-    }
-
-    /// Sends commands over one connection and answers each, in order, as [`Link::run_by`] does, together with what others on this runtime
-    /// ask for at the same moment.
-    pub(crate) async fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> Vec<CommandAnswer> {
-        // Counted until the end of this, whichever way it goes.
-        let caller = self.caller();
-        let commands = match &caller {
-            // Not a part of every request's future.
-            Some(caller) if caller.joins(&commands) => match Box::pin(caller.run(&self.link, commands, until)).await {
-                Ok(answers) => return answers,
-                Err(commands) => commands,
-            },
-            _ => commands,
-        };
-        self.link.run_by(commands, until).await
-    }
-
-    /// Counts a caller on the present runtime; `None` if there is none.
-    fn caller(&self) -> Option<Caller> {
-        let runtime = Handle::try_current().ok()?;
-        let batches = self.of(runtime.id());
-        let others = batches.callers.fetch_add(1, Ordering::Relaxed);
-        Some(Caller { batches, runtime, is_alone: others < MOST_ALONE })
-    }
-
-    fn of(&self, runtime: Id) -> Arc<RuntimeBatches> {
-        let mut all = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, batches)) = all.iter().find(|(id, _)| *id == runtime) {
-            return batches.clone();
-        }
-        // Those of runtimes on which nothing is under way, ended ones among them, are forgotten.
-        all.retain(|(_, batches)| Arc::strong_count(batches) > 1);
-        let batches = Arc::<RuntimeBatches>::default();
-        all.push((runtime, batches.clone()));
-        batches
-    }
-}
-
 impl RuntimeBatches {
     fn batch(&self) -> MutexGuard<'_, Batch<BatchMember>> {
         // Every critical section leaves it valid after each statement.
@@ -131,21 +71,20 @@ impl RuntimeBatches {
 }
 
 impl Caller {
-    /// Whether a request is to go with others: there are others, and it holds nobody up.
-    fn joins(&self, commands: &[Command]) -> bool {
-        !self.is_alone && (1..=MOST_COMMANDS).contains(&commands.len()) && commands.iter().all(is_sendable)
-    }
-
     /// Has a request sent together with others.
     ///
     /// # Errors
-    /// Its commands, if it is to go on by itself.
-    async fn run(
+    /// Its commands, if it is to go on by itself: at once, if it would hold the others up.
+    pub(super) async fn run(
         &self,
         link: &Arc<Link>,
         commands: Vec<Command>,
         until: BootInstant,
     ) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+        // A command that cannot be put into words must not cost its neighbours.
+        if !(1..=MOST_COMMANDS).contains(&commands.len()) || !commands.iter().all(Command::is_sendable) {
+            return Err(commands);
+        }
         let (many, changes) = (commands.len(), Changes::of(&commands));
         let (stay, told) = self.join(link, commands, until);
         let news = wait::before(&SystemClock, |_| until, told).await.and_then(Result::ok);
@@ -196,16 +135,10 @@ impl Changes {
     }
 }
 
-impl Drop for Caller {
-    fn drop(&mut self) {
-        self.batches.callers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The stay of a request in a batch.
 struct Stay<'a> {
     batches: &'a RuntimeBatches,
-    place: Place,
+    place: BatchPlace,
 }
 
 impl Stay<'_> {
@@ -248,7 +181,7 @@ impl Driver {
         loop {
             // The tasks that are ready run first: they may be about to ask.
             tokio::task::yield_now().await;
-            while in_flight.has_room() && batches.batch().is_due() {
+            while in_flight.has_room() && !batches.batch().is_empty() {
                 let until = link.deadline();
                 let mut opening: Opening<'_> = Box::pin(link.for_steps(until));
                 let opened = poll_fn(|context| match opening.as_mut().poll(context) {
@@ -257,7 +190,7 @@ impl Driver {
                     Poll::Pending => in_flight.poll(context).map(|()| None),
                 });
                 match opened.await {
-                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take()),
+                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take(MOST)),
                     // There was none in time for the first of them; the others have time left.
                     Some(Err(failure)) if SystemClock.now() >= until => batches.refuse_late(&failure),
                     Some(Err(failure)) => batches.refuse(&failure),
@@ -277,7 +210,7 @@ impl Driver {
                     Some(at) => SystemClock.sleep_until(at).await,
                     None => pending().await,
                 }
-                if !batches.batch().is_due() {
+                if batches.batch().is_empty() {
                     batches.joined.notified().await;
                 }
             });
@@ -367,11 +300,6 @@ impl<'a> InFlight<'a> {
         });
         if self.batches.len() < before { Poll::Ready(()) } else { Poll::Pending }
     }
-}
-
-/// Whether a command can be put into words: the one that cannot must not cost its neighbours.
-fn is_sendable(command: &Command) -> bool {
-    words::is_key(command.key().as_bytes())
 }
 
 /// A request whose batch is on its way.

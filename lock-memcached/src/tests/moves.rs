@@ -10,7 +10,7 @@ use lock_testkit::testing::{eventually, installed};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::client::link::Link;
-use crate::client::resolved::Resolver;
+use crate::client::link::resolved::Resolver;
 use crate::{MemcachedBackend, MemcachedConfig};
 
 const LEASE: Duration = Duration::from_secs(1);

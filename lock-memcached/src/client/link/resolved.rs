@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 
-use super::pipeline::by;
+use super::connection::by;
 use crate::address::Address;
 
 /// The number of places of one name that are tried: each has its part of the operation timeout.

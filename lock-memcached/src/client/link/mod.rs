@@ -1,33 +1,42 @@
 //! A client's connections to its server.
 //!
 //! There are never more in use than [`MemcachedConfig::connections`](crate::MemcachedConfig::connections), for whatever purpose: who
-//! finds none free waits for one. Only a call that nobody drives any more keeps its own beside them, until it is dropped. A request has one deadline for all of its steps: finding a connection, opening it, sending
-//! and being answered.
+//! finds none free waits for one. Only a call that nobody drives any more keeps its own beside them, until it is dropped. A request
+//! has one deadline for all of its steps: finding a connection, opening it, sending and being answered.
+
+mod batches;
+mod connection;
+mod opening;
+pub(crate) mod resolved;
 
 use std::fmt;
-use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, log, wait};
+use lock_core::driver::{Attempt, wait};
 use lock_core::{Error, Phase};
 use tokio::runtime::{Handle, Id};
 
-use super::cas::CasNumber;
-use super::detach_on_drop::{DetachOnDrop, HomeRuntime};
-use super::pipeline::Connection;
-use super::protocol::{Command, CommandAnswer};
-use super::resolved::{ResolvedPlaces, Resolver};
-use super::rights::{Right, Rights};
+use self::batches::RuntimeBatches;
+use self::connection::Connection;
+use self::resolved::{ResolvedPlaces, Resolver};
 use crate::address::Address;
+use crate::client::cas::CasNumber;
+use crate::client::detach_on_drop::{DetachOnDrop, HomeRuntime};
+use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::rights::{Right, Rights};
 use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
 
 /// The longest time for which an idle connection is used again.
 const IDLE: Duration = Duration::from_secs(90);
+
+/// The most callers that send by themselves: to let so few go together costs more than it saves.
+const MOST_ALONE: usize = 2;
 
 /// A client's connections to its server.
 pub(crate) struct Link {
@@ -38,6 +47,8 @@ pub(crate) struct Link {
     rights: Rights,
     home: HomeRuntime,
     pool: Mutex<ConnectionPool>,
+    /// Requests that go together: those of each runtime on which calls are under way.
+    batches: Mutex<Vec<(Id, Arc<RuntimeBatches>)>>,
 }
 
 #[derive(Default)]
@@ -71,6 +82,14 @@ pub(crate) struct InUse<'a> {
     right: Right<'a>,
 }
 
+/// A caller whose request may go with those of others, for as long as it takes.
+struct Caller {
+    batches: Arc<RuntimeBatches>,
+    runtime: Handle,
+    /// Whether hardly anybody else on its runtime asks.
+    is_alone: bool,
+}
+
 /// Commands on their way, and their answers.
 pub(crate) type PendingAnswers<'a> = Pin<Box<dyn Future<Output = Vec<CommandAnswer>> + Send + 'a>>;
 
@@ -87,6 +106,7 @@ impl Link {
             rights: Rights::new(connections),
             home,
             pool: Mutex::default(),
+            batches: Mutex::default(),
         }
     }
 
@@ -96,21 +116,13 @@ impl Link {
         Self { resolver, ..self }
     }
 
-    /// Resolves the address; that has to be done by `until`.
-    pub(crate) async fn resolve(&self, until: BootInstant) -> Result<(), Error> {
-        let found = self.resolver.resolve(&self.address, until).await;
-        let found = found.map_err(|error| self.error(Failure::unresolved(error), Phase::Connect))?;
-        self.pool().places.resolved(SystemClock.now(), found);
-        Ok(())
-    }
-
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
     /// Sends commands in one write, over one connection, and answers each, in order.
-    pub(crate) async fn run(&self, commands: Vec<Command>) -> Vec<CommandAnswer> {
-        self.run_by(commands, self.deadline()).await
+    pub(crate) fn run(&self, commands: Vec<Command>) -> PendingAnswers<'_> {
+        self.run_by(commands, self.deadline())
     }
 
     /// [`run`](Link::run), by this instant. The future is boxed here: it would be part of every caller's, and twice of many.
@@ -119,21 +131,35 @@ impl Link {
             if commands.is_empty() {
                 return Vec::new();
             }
-            match self.connection(until).await {
+            match self.for_steps(until).await {
                 Ok(mut connection) => connection.run(commands).await,
                 Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
             }
         })
     }
 
+    /// [`run_by`](Link::run_by), together with what others on this runtime ask for at the same moment.
+    pub(crate) async fn run_with_others(
+        self: &Arc<Self>,
+        commands: Vec<Command>,
+        until: BootInstant,
+    ) -> Vec<CommandAnswer> {
+        // Counted until the end of this, whichever way it goes.
+        let caller = self.caller();
+        let commands = match &caller {
+            // Not a part of every request's future.
+            Some(caller) if !caller.is_alone => match Box::pin(caller.run(self, commands, until)).await {
+                Ok(answers) => return answers,
+                Err(commands) => commands,
+            },
+            _ => commands,
+        };
+        self.run_by(commands, until).await
+    }
+
     /// Sends one command.
     pub(crate) async fn run_one(&self, command: Command) -> CommandAnswer {
         CommandAnswer::expected(self.run(vec![command]).await.pop())
-    }
-
-    /// A connection for steps that belong together and end by this instant.
-    pub(crate) async fn for_steps(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        self.connection(until).await
     }
 
     /// The error of a request that failed.
@@ -201,20 +227,13 @@ impl Link {
         SystemClock.now().plus(self.op_timeout)
     }
 
-    /// A connection that is opened for this, whatever others there are, for steps that end by this instant.
-    pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        let mut used = InUse::of(self, self.right(until).await?, until);
-        let (pipe, moves) = self.open(until).await?;
-        (used.pipe, used.moves) = (Some(pipe), moves);
-        Ok(used)
-    }
-
     /// The right to have one connection more in use.
     async fn right(&self, until: BootInstant) -> Result<Right<'_>, Failure> {
         self.rights.one(until).await.ok_or_else(Failure::crowded)
     }
 
-    async fn connection(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+    /// A connection for steps that belong together and end by this instant.
+    pub(crate) async fn for_steps(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let mut used = InUse::of(self, self.right(until).await?, until);
         let (idle, moves) = self.pool().take(SystemClock.now(), used.runtime);
         let (pipe, moves) = match idle {
@@ -234,37 +253,24 @@ impl Link {
         self.home.detach_on_drop(request)
     }
 
-    fn runtime(&self) -> Option<Id> {
-        Handle::try_current().ok().map(|runtime| runtime.id())
+    /// Counts a caller on the present runtime; `None` if there is none.
+    fn caller(&self) -> Option<Caller> {
+        let runtime = Handle::try_current().ok()?;
+        let batches = self.batches_of(runtime.id());
+        let others = batches.callers.fetch_add(1, Ordering::Relaxed);
+        Some(Caller { batches, runtime, is_alone: others < MOST_ALONE })
     }
 
-    async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
-        let known = self.pool().places.to_try(SystemClock.now());
-        let places = match known {
-            Some(places) => places,
-            None => {
-                let found = self.resolver.resolve(&self.address, until).await;
-                let mut pool = self.pool();
-                let now = SystemClock.now();
-                pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
-                match (pool.places.to_try(now), found) {
-                    (Some(places), _) => places,
-                    (None, Err(error)) => return Err(Failure::unresolved(error)),
-                    (None, Ok(_)) => return Err(Failure::unresolved(io::ErrorKind::NotFound.into())),
-                }
-            }
-        };
-        let number = self.pool().opens(self.most.saturating_sub(self.rights.given()));
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        let many = places.len();
-        for (tried, place) in places.into_iter().enumerate() {
-            match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
-                Ok(pipe) => return Ok((pipe, self.pool().reached(place, &self.address))),
-                Err(error) => last = error,
-            }
+    fn batches_of(&self, runtime: Id) -> Arc<RuntimeBatches> {
+        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, batches)) = all.iter().find(|(id, _)| *id == runtime) {
+            return batches.clone();
         }
-        self.pool().places.in_doubt();
-        Err(Failure::of_io(last, false))
+        // Those of runtimes on which nothing is under way, ended ones among them, are forgotten.
+        all.retain(|(_, batches)| Arc::strong_count(batches) > 1);
+        let batches = Arc::<RuntimeBatches>::default();
+        all.push((runtime, batches.clone()));
+        batches
     }
 }
 
@@ -284,21 +290,11 @@ impl ConnectionPool {
         }
         (None, self.moves)
     }
+}
 
-    /// The number of a connection that is about to be opened. At most so many stay beside those in use.
-    fn opens(&mut self, beside: usize) -> u64 {
-        self.idle.drain(..self.idle.len().saturating_sub(beside));
-        self.opened += 1;
-        self.opened
-    }
-
-    fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
-        if self.places.reached(place) {
-            log(|| tracing::warn!(server = %address, %place, "the server's name leads to another place"));
-            self.moves += 1;
-            self.idle.clear();
-        }
-        self.moves
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.batches.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -306,7 +302,8 @@ impl<'a> InUse<'a> {
     /// The use of a connection that is about to be found.
     fn of(link: &'a Link, right: Right<'a>, until: BootInstant) -> Self {
         link.pool().in_use += 1;
-        Self { link, pipe: None, moves: 0, until, runtime: link.runtime(), right }
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        Self { link, pipe: None, moves: 0, until, runtime, right }
     }
 
     /// Sends commands in one write, and answers each, in order.
@@ -365,12 +362,6 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// The instant by which one of so many places has to be reached, so that there is time for each of the others.
-fn share(now: BootInstant, until: BootInstant, places: usize) -> BootInstant {
-    let places = u32::try_from(places).unwrap_or(u32::MAX).max(1);
-    now.plus(until.since(now) / places)
-}
-
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("address", &self.address).finish_non_exhaustive()
@@ -378,94 +369,4 @@ impl fmt::Debug for Link {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_that_does_not_answer_leaves_time_for_the_others() {
-        let at = |ms| BootInstant::from_origin(Duration::from_millis(ms));
-        assert_eq!(share(at(1000), at(3000), 2), at(2000));
-        assert_eq!(share(at(2000), at(3000), 1), at(3000));
-        assert_eq!(share(at(1100), at(3000), 2), at(2050), "what one did not need is for the others");
-        assert_eq!(share(at(4000), at(3000), 2), at(4000), "the time is over");
-    }
-
-    /// A socket at which nobody ever answers.
-    async fn socket() -> (tokio::net::TcpListener, std::net::SocketAddr) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = listener.local_addr().unwrap();
-        (listener, place)
-    }
-
-    #[tokio::test]
-    async fn a_connection_whose_time_has_passed_is_not_kept_beside_as_many_as_there_may_be() {
-        let (_server, place) = socket().await;
-        let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
-        let late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
-        let next = link.for_steps(link.deadline()).await.expect("its right is another's by then");
-        drop(next);
-        drop(late);
-        assert_eq!(link.pool().idle.len(), 1);
-    }
-
-    #[tokio::test]
-    async fn what_has_no_time_left_is_not_sent_and_told_so() {
-        let (server, place) = socket().await;
-        let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
-        drop(link.for_steps(link.deadline()).await.unwrap());
-        let mut late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-        let answer = late.run_one(Command::Forget { key: crate::store::keys::writer("a") }).await;
-        assert!(answer.failure().is_some_and(|failure| !failure.is_unknown), "{answer:?}");
-        drop(late);
-        assert_eq!(link.pool().idle.len(), 1, "the connection is in order");
-        drop(link);
-        let (mut accepted, mut received) = (server.accept().await.unwrap().0, Vec::new());
-        tokio::io::AsyncReadExt::read_to_end(&mut accepted, &mut received).await.unwrap();
-        assert!(received.is_empty(), "{received:?}");
-    }
-
-    #[tokio::test]
-    async fn a_connection_is_kept_for_whoever_was_handed_the_right_to_it() {
-        let (_server, place) = socket().await;
-        let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 2, Duration::from_secs(60));
-        let mut used = Vec::new();
-        for _ in 0..2 {
-            used.push(link.for_steps(link.deadline()).await.unwrap());
-        }
-        let mut waiting = [(); 2].map(|()| Box::pin(link.for_steps(link.deadline())));
-        for waits in &mut waiting {
-            assert!(futures_util::FutureExt::now_or_never(waits.as_mut()).is_none());
-        }
-        drop(used);
-        assert_eq!(link.pool().idle.len(), 2, "one was closed before the right that was handed over was used");
-        for waits in waiting {
-            waits.await.unwrap();
-        }
-        assert_eq!(link.pool().opened, 2);
-    }
-
-    #[tokio::test]
-    async fn whatever_is_open_to_a_former_place_is_not_used_again() {
-        let ((_first, before), (_second, after)) = (socket().await, socket().await);
-        let address = crate::url::parse(&format!("memcached://{before}")).unwrap();
-        let link = Link::new(address, 4, Duration::from_secs(5));
-        let number = |used: &InUse<'_>| used.pipe.as_ref().map(Connection::number);
-        let (idle, in_use) =
-            (link.for_steps(link.deadline()).await.unwrap(), link.for_steps(link.deadline()).await.unwrap());
-        let first = number(&idle);
-        drop(idle);
-        let idle = link.for_steps(link.deadline()).await.unwrap();
-        assert_eq!(number(&idle), first, "it is used again while the server is where it was");
-        drop(idle);
-        // The name is resolved to another place, and the server is reached there.
-        link.pool().places.resolved(SystemClock.now(), vec![after]);
-        let moved = link.newly_opened(link.deadline()).await.unwrap();
-        assert_eq!(link.pool().moves, 1);
-        assert_eq!(link.pool().idle.len(), 0);
-        drop(in_use);
-        assert!(link.pool().idle.is_empty(), "it leads to the former place");
-        drop(moved);
-        assert_eq!(link.pool().idle.len(), 1);
-    }
-}
+mod tests;

@@ -12,7 +12,6 @@ use lock_testkit::{SeededRng, fuzz};
 use crate::address::Address;
 use crate::client::cas::{CasNumber, OwnItem};
 use crate::client::protocol::{Command, CommandAnswer, Item, Reply, stat};
-use crate::client::words;
 use crate::config::MemcachedConfig;
 use crate::epoch::Epoch;
 use crate::inspect;
@@ -102,7 +101,7 @@ fn unescaped(key: &str) -> String {
 /// A command about this key is one line, in which the key is one word.
 fn is_one_line(command: &Command, key: &str) {
     let mut bytes = Vec::new();
-    words::write(command, 7, &mut bytes).unwrap();
+    command.write(7, &mut bytes).unwrap();
     let line = bytes.strip_suffix(b"\r\n").unwrap();
     assert!(!line.iter().any(|byte| b"\r\n\0".contains(byte)), "{}", bytes.escape_ascii());
     assert_eq!(line.split(|byte| *byte == b' ').nth(1), Some(key.as_bytes()), "{}", bytes.escape_ascii());
@@ -137,7 +136,7 @@ fn lines_of_replies_are_read_or_make_no_sense() {
         b"NOT_STORED",
     ];
     fuzz::bytes("lines of replies", &samples, |line| {
-        let Ok(reply) = words::read(line) else { return };
+        let Ok(reply) = Reply::read(line) else { return };
         let (refused, stored) = (matches!(reply, Reply::Refusal(_)), matches!(reply, Reply::Stored(_)));
         let release = Command::Release {
             key: "a".into(),
@@ -192,7 +191,7 @@ fn what_a_reply_says_is_what_it_means() {
             words.swap(at, usize::try_from(rng.below(at as u64 + 1)).unwrap());
         }
         let long = rng.below(300);
-        let reply = words::read(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
+        let reply = Reply::read(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
         let read = Command::Read { key: "a".into() };
         assert!(reply.is_to(&read, mark) && !reply.is_to(&read, mark ^ 1));
         assert_eq!(reply.follows(), usize::try_from(long).ok());
@@ -223,7 +222,7 @@ fn an_item_is_never_taken_for_one_that_it_is_not() {
             Command::AddOne { key: "a".into(), own: OwnItem { value: own.value - 1, ..own }, ends_at: 9 },
         ];
         for command in commands {
-            let reply = words::read(b"VA 19 c8 O7").unwrap();
+            let reply = Reply::read(b"VA 19 c8 O7").unwrap();
             let answer = reply.means(&command, value.to_vec(), CasNumber::of_a_test);
             assert_eq!(matches!(answer, CommandAnswer::Done(_)), is_own, "{command:?}: {}", value.escape_ascii());
         }

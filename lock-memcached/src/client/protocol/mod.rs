@@ -1,17 +1,34 @@
-//! The few commands that locks are made of, and the replies of the server.
+//! The few commands that locks are made of, and the replies to them, in the server's words.
 //!
 //! A key is taken by `ma` (arithmetic) and not by `ms … ME` (add): when memory is short, `ms` deletes the item that it finds
 //! in its place, and since 1.6.27 it takes its CAS number before it takes the key. `ma` does neither. The CAS number that
 //! it is to compare matches nothing, so that an item that is there is never changed, and one that is not is made.
 //!
 //! A record is stored by the older commands `cas` and `add` for the first of these reasons. Their replies have no marks.
+//!
+//! Wire format: <https://github.com/memcached/memcached/blob/master/doc/protocol.txt>, "Meta Commands". Written and read without memory of
+//! its own: the same words as the client crate's, which tests compare. That crate has no word for a store that keeps what it finds.
 
-use memcache::exp::ReturnCode;
+use std::io;
+
+use memcache::exp::{Error as ClientError, MetaResponse, ReturnCode};
 
 use super::cas::{CasNumber, OwnItem};
 use crate::error::Failure;
 use crate::store::keys::Key;
-use crate::store::values::Nonce;
+use crate::store::values::{Nonce, number};
+
+/// No item has this CAS number.
+const NONE: u64 = i64::MAX.unsigned_abs();
+
+/// The digits of the largest number.
+const MOST_DIGITS: usize = 20;
+
+/// The longest key.
+const LONGEST_KEY: usize = 250;
+
+/// The longest value that is read: what other libraries keep under a shared key may be as long as the server takes it.
+const LONGEST_VALUE: usize = 64 << 20;
 
 /// A command.
 #[derive(Debug, Clone)]
@@ -134,6 +151,95 @@ impl Command {
     pub(super) fn changes(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Look { .. })
     }
+
+    /// Whether it can be put into words: the server knows such a key.
+    pub(super) fn is_sendable(&self) -> bool {
+        let key = self.key();
+        !key.is_empty() && key.len() <= LONGEST_KEY && !key.bytes().any(|byte| byte <= b' ' || byte == 0x7f)
+    }
+
+    /// Appends the command in the server's words, with a mark that its reply has too.
+    ///
+    /// # Errors
+    /// If the server knows no such key. Then nothing is appended.
+    pub(crate) fn write(&self, mark: u64, to: &mut Vec<u8>) -> Result<(), ClientError> {
+        let key = self.key().as_bytes();
+        if !self.is_sendable() {
+            return Err(ClientError::Usage("a key is 1 to 250 bytes without blanks and control characters"));
+        }
+        let mut line = Line(to);
+        match self {
+            Self::Claim { value, seconds, .. } => {
+                line.begin(b"ma", key).word(b" c").number(b" D", 0).number(b" N", u64::from(*seconds));
+                line.number(b" J", *value).number(b" C", NONE)
+            }
+            Self::Renew { own, seconds, .. } => line.add(key, *own, 0, *seconds),
+            Self::HandOver { own, to, seconds, .. } => {
+                line.add(key, *own, to.number().wrapping_sub(own.value), *seconds)
+            }
+            Self::AddOne { own, ends_at, .. } => line.add(key, *own, 1, *ends_at),
+            Self::Release { own, .. } => line.begin(b"md", key).number(b" C", own.seen.cas),
+            Self::Read { .. } => line.begin(b"mg", key).word(b" v c t"),
+            Self::Look { .. } => line.begin(b"mg", key).word(b" c t"),
+            Self::Keep { seconds, .. } => line.begin(b"mg", key).word(b" v c t").number(b" T", u64::from(*seconds)),
+            Self::Note { text, seconds, .. } => {
+                line.begin(b"ms", key).number(b" ", text.len() as u64).number(b" T", u64::from(*seconds))
+            }
+            Self::Store { bytes, seen, seconds, .. } => {
+                line.begin(if seen.is_some() { b"cas" } else { b"add" }, key);
+                line.number(b" ", 0).number(b" ", u64::from(*seconds)).number(b" ", bytes.len() as u64);
+                match seen {
+                    Some(seen) => line.number(b" ", *seen),
+                    None => &mut line,
+                }
+            }
+            Self::Forget { .. } => line.begin(b"md", key),
+        };
+        if !matches!(self, Self::Store { .. }) {
+            line.number(b" O", mark);
+        }
+        line.word(b"\r\n");
+        match self {
+            Self::Note { text, .. } => line.word(text.as_bytes()).word(b"\r\n"),
+            Self::Store { bytes, .. } => line.word(bytes).word(b"\r\n"),
+            _ => &mut line,
+        };
+        Ok(())
+    }
+}
+
+/// A line that is being written.
+struct Line<'a>(&'a mut Vec<u8>);
+
+impl Line<'_> {
+    fn begin(&mut self, operation: &[u8], key: &[u8]) -> &mut Self {
+        self.word(operation).word(b" ").word(key)
+    }
+
+    fn word(&mut self, word: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(word);
+        self
+    }
+
+    fn number(&mut self, before: &[u8], number: u64) -> &mut Self {
+        let (mut digits, mut left) = ([0; MOST_DIGITS], number);
+        let mut first = MOST_DIGITS;
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.word(before).word(&digits[first..])
+    }
+
+    /// Changes an item that is unchanged, and reads it: the value says whose it is.
+    fn add(&mut self, key: &[u8], own: OwnItem, delta: u64, seconds: u32) -> &mut Self {
+        self.begin(b"ma", key).word(b" v c").number(b" D", delta).number(b" T", u64::from(seconds));
+        self.number(b" C", own.seen.cas)
+    }
 }
 
 impl CommandAnswer {
@@ -183,6 +289,36 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// Reads the reply that a line without its end is.
+    ///
+    /// # Errors
+    /// If it makes no sense: nothing that follows on the connection can be told apart any more.
+    pub(crate) fn read(line: &[u8]) -> io::Result<Self> {
+        match line {
+            b"STORED" => return Ok(Self::Stored(ReturnCode::Hd)),
+            b"NOT_STORED" => return Ok(Self::Stored(ReturnCode::Ns)),
+            b"EXISTS" => return Ok(Self::Stored(ReturnCode::Ex)),
+            b"NOT_FOUND" => return Ok(Self::Stored(ReturnCode::Nf)),
+            _ => {}
+        }
+        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        let Some(code) = words.next().and_then(|word| ReturnCode::from_wire(word).ok()) else {
+            let refusal = MetaResponse::parse_header(line).err().ok_or_else(senseless)?;
+            return Failure::refused(refusal).map(Self::Refusal);
+        };
+        let value = if code == ReturnCode::Va { Some(length(words.next())?) } else { None };
+        let (mut cas, mut left, mut mark) = (None, None, None);
+        for word in words {
+            match word.split_first() {
+                Some((b'c', rest)) => cas = Some(number(rest).ok_or_else(senseless)?),
+                Some((b't', rest)) => left = Some(seconds(rest).ok_or_else(senseless)?),
+                Some((b'O', rest)) => mark = number(rest),
+                _ => {}
+            }
+        }
+        Ok(Self::Answer { code, cas, left, mark, value })
+    }
+
     /// Number of bytes that follow the line, without their end.
     pub(crate) fn follows(&self) -> Option<usize> {
         match self {
@@ -241,3 +377,23 @@ pub(crate) fn stat(line: &[u8]) -> Option<(String, String)> {
     let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
     Some((name.to_owned(), value.to_owned()))
 }
+
+fn length(word: Option<&[u8]>) -> io::Result<usize> {
+    let length = word.and_then(number).and_then(|length| usize::try_from(length).ok());
+    length.filter(|length| *length <= LONGEST_VALUE).ok_or_else(senseless)
+}
+
+/// Reads the seconds that an item has left; -1 without end.
+fn seconds(word: &[u8]) -> Option<i64> {
+    match word.strip_prefix(b"-") {
+        Some(below_zero) => number(below_zero).and_then(|seconds| 0_i64.checked_sub_unsigned(seconds)),
+        None => number(word).and_then(|seconds| i64::try_from(seconds).ok()),
+    }
+}
+
+fn senseless() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+#[cfg(test)]
+mod tests;

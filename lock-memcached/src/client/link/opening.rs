@@ -1,0 +1,99 @@
+//! The opening of connections: where the server's name leads, and which of its places answers.
+
+use std::io;
+
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::log;
+use lock_core::{Error, Phase};
+
+use super::connection::Connection;
+use super::{ConnectionPool, InUse, Link};
+use crate::address::Address;
+use crate::error::Failure;
+
+impl Link {
+    /// Resolves the address; that has to be done by `until`.
+    pub(crate) async fn resolve(&self, until: BootInstant) -> Result<(), Error> {
+        let found = self.resolver.resolve(&self.address, until).await;
+        let found = found.map_err(|error| self.error(Failure::unresolved(error), Phase::Connect))?;
+        self.pool().places.resolved(SystemClock.now(), found);
+        Ok(())
+    }
+
+    /// A connection that is opened for this, whatever others there are, for steps that end by this instant.
+    pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
+        let mut used = InUse::of(self, self.right(until).await?, until);
+        let (pipe, moves) = self.open(until).await?;
+        (used.pipe, used.moves) = (Some(pipe), moves);
+        Ok(used)
+    }
+
+    pub(super) async fn open(&self, until: BootInstant) -> Result<(Connection, u64), Failure> {
+        let known = self.pool().places.to_try(SystemClock.now());
+        let places = match known {
+            Some(places) => places,
+            None => {
+                let found = self.resolver.resolve(&self.address, until).await;
+                let mut pool = self.pool();
+                let now = SystemClock.now();
+                pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
+                match (pool.places.to_try(now), found) {
+                    (Some(places), _) => places,
+                    (None, Err(error)) => return Err(Failure::unresolved(error)),
+                    (None, Ok(_)) => return Err(Failure::unresolved(io::ErrorKind::NotFound.into())),
+                }
+            }
+        };
+        let number = self.pool().opens(self.most.saturating_sub(self.rights.given()));
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let many = places.len();
+        for (tried, place) in places.into_iter().enumerate() {
+            match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
+                Ok(pipe) => return Ok((pipe, self.pool().reached(place, &self.address))),
+                Err(error) => last = error,
+            }
+        }
+        self.pool().places.in_doubt();
+        Err(Failure::of_io(last, false))
+    }
+}
+
+impl ConnectionPool {
+    /// The number of a connection that is about to be opened. At most so many stay beside those in use.
+    fn opens(&mut self, beside: usize) -> u64 {
+        self.idle.drain(..self.idle.len().saturating_sub(beside));
+        self.opened += 1;
+        self.opened
+    }
+
+    fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
+        if self.places.reached(place) {
+            log(|| tracing::warn!(server = %address, %place, "the server's name leads to another place"));
+            self.moves += 1;
+            self.idle.clear();
+        }
+        self.moves
+    }
+}
+
+/// The instant by which one of so many places has to be reached, so that there is time for each of the others.
+fn share(now: BootInstant, until: BootInstant, places: usize) -> BootInstant {
+    let places = u32::try_from(places).unwrap_or(u32::MAX).max(1);
+    now.plus(until.since(now) / places)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_place_that_does_not_answer_leaves_time_for_the_others() {
+        let at = |ms| BootInstant::from_origin(Duration::from_millis(ms));
+        assert_eq!(share(at(1000), at(3000), 2), at(2000));
+        assert_eq!(share(at(2000), at(3000), 1), at(3000));
+        assert_eq!(share(at(1100), at(3000), 2), at(2050), "what one did not need is for the others");
+        assert_eq!(share(at(4000), at(3000), 2), at(4000), "the time is over");
+    }
+}

@@ -1,0 +1,82 @@
+//! A link to a server that never answers.
+
+use super::*;
+
+/// A socket at which nobody ever answers.
+async fn socket() -> (tokio::net::TcpListener, std::net::SocketAddr) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    (listener, place)
+}
+
+#[tokio::test]
+async fn a_connection_whose_time_has_passed_is_not_kept_beside_as_many_as_there_may_be() {
+    let (_server, place) = socket().await;
+    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+    let late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
+    let next = link.for_steps(link.deadline()).await.expect("its right is another's by then");
+    drop(next);
+    drop(late);
+    assert_eq!(link.pool().idle.len(), 1);
+}
+
+#[tokio::test]
+async fn what_has_no_time_left_is_not_sent_and_told_so() {
+    let (server, place) = socket().await;
+    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+    drop(link.for_steps(link.deadline()).await.unwrap());
+    let mut late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let answer = late.run_one(Command::Forget { key: crate::store::keys::writer("a") }).await;
+    assert!(answer.failure().is_some_and(|failure| !failure.is_unknown), "{answer:?}");
+    drop(late);
+    assert_eq!(link.pool().idle.len(), 1, "the connection is in order");
+    drop(link);
+    let (mut accepted, mut received) = (server.accept().await.unwrap().0, Vec::new());
+    tokio::io::AsyncReadExt::read_to_end(&mut accepted, &mut received).await.unwrap();
+    assert!(received.is_empty(), "{received:?}");
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_for_whoever_was_handed_the_right_to_it() {
+    let (_server, place) = socket().await;
+    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 2, Duration::from_secs(60));
+    let mut used = Vec::new();
+    for _ in 0..2 {
+        used.push(link.for_steps(link.deadline()).await.unwrap());
+    }
+    let mut waiting = [(); 2].map(|()| Box::pin(link.for_steps(link.deadline())));
+    for waits in &mut waiting {
+        assert!(futures_util::FutureExt::now_or_never(waits.as_mut()).is_none());
+    }
+    drop(used);
+    assert_eq!(link.pool().idle.len(), 2, "one was closed before the right that was handed over was used");
+    for waits in waiting {
+        waits.await.unwrap();
+    }
+    assert_eq!(link.pool().opened, 2);
+}
+
+#[tokio::test]
+async fn whatever_is_open_to_a_former_place_is_not_used_again() {
+    let ((_first, before), (_second, after)) = (socket().await, socket().await);
+    let address = crate::url::parse(&format!("memcached://{before}")).unwrap();
+    let link = Link::new(address, 4, Duration::from_secs(5));
+    let number = |used: &InUse<'_>| used.pipe.as_ref().map(Connection::number);
+    let (idle, in_use) =
+        (link.for_steps(link.deadline()).await.unwrap(), link.for_steps(link.deadline()).await.unwrap());
+    let first = number(&idle);
+    drop(idle);
+    let idle = link.for_steps(link.deadline()).await.unwrap();
+    assert_eq!(number(&idle), first, "it is used again while the server is where it was");
+    drop(idle);
+    // The name is resolved to another place, and the server is reached there.
+    link.pool().places.resolved(SystemClock.now(), vec![after]);
+    let moved = link.newly_opened(link.deadline()).await.unwrap();
+    assert_eq!(link.pool().moves, 1);
+    assert_eq!(link.pool().idle.len(), 0);
+    drop(in_use);
+    assert!(link.pool().idle.is_empty(), "it leads to the former place");
+    drop(moved);
+    assert_eq!(link.pool().idle.len(), 1);
+}

@@ -1,0 +1,253 @@
+//! Epochs, the server's clock, and what a client concludes from what it saw of them.
+
+use super::*;
+use crate::store::values::LongestLease;
+
+const SECOND: Duration = Duration::from_secs(1);
+const NOW: Duration = Duration::from_micros(1_795_247_659_123_456);
+
+fn age(watched: u32, by_server: u32, by_wall_clock: u32) -> Age {
+    Age { watched: SECOND * watched, by_server: SECOND * by_server, by_wall_clock: SECOND * by_wall_clock }
+}
+
+#[test]
+fn an_epoch_survives_its_item() {
+    for longest in [SECOND, SECOND * 30, LongestLease::MOST] {
+        for open in [false, true] {
+            let epoch = Epoch { open, ..Epoch::new(longest, NOW) };
+            assert_eq!(Epoch::of(epoch.value().to_string().as_bytes()), Some(epoch));
+            assert!(epoch.admits(longest) && !epoch.admits(longest + SECOND));
+        }
+    }
+    for foreign in [&b""[..], b"0", b"1", b"hello", b"\xff", b"9999999999999999999999"] {
+        assert_eq!(Epoch::of(foreign), None);
+    }
+}
+
+#[test]
+fn opening_one_adds_one_to_its_value() {
+    let closed = Epoch::new(SECOND, NOW);
+    assert_eq!(Epoch { open: true, ..closed }.value(), closed.value() + 1);
+}
+
+#[test]
+fn tokens_grow_within_an_epoch_and_from_one_to_the_next() {
+    let (former, next) = (Epoch::new(SECOND, NOW), Epoch::new(SECOND, NOW + SECOND));
+    assert!(former.token(1) < former.token(2));
+    assert!(former.token(900_000) < next.token(1));
+    assert_eq!(former.token(u64::MAX), None);
+}
+
+#[test]
+fn it_stays_closed_for_its_longest_lease_by_ones_own_clock_or_by_both_others() {
+    let epoch = Epoch::new(SECOND * 30, NOW);
+    assert!(epoch.closed_for(age(0, 0, 0)) > SECOND * 30);
+    assert_eq!(epoch.closed_for(age(32, 0, 0)), Duration::ZERO);
+    assert!(!epoch.closed_for(age(31, 0, 0)).is_zero());
+    assert_eq!(epoch.closed_for(age(0, 34, 34)), Duration::ZERO);
+    for one_clock_is_wrong in [age(0, 900, 3), age(0, 3, 900)] {
+        assert!(epoch.closed_for(one_clock_is_wrong) >= SECOND * 28);
+    }
+}
+
+const fn at(seconds: u64) -> BootInstant {
+    BootInstant::from_origin(Duration::from_secs(seconds))
+}
+
+#[test]
+fn a_claim_counts_under_an_open_epoch_whose_clock_was_seen_to_run() {
+    let open = Epoch { open: true, ..Epoch::new(SECOND * 30, NOW) };
+    let judged = |watch: &mut EpochWatch, now, left| watch.judges(open, left, at(now), at(now), || NOW);
+    let mut watch = EpochWatch::default();
+    assert!(matches!(judged(&mut watch, 100, 900), GateVerdict::No(NotNow::ClockStands)));
+    assert!(matches!(judged(&mut watch, 101, 899), GateVerdict::Counts(Some(epoch)) if epoch == open));
+    let mut met = EpochWatch::default();
+    met.set_met_anew(true);
+    assert_eq!(judged(&mut met, 100, 900).counts(), Some(Some(open)));
+    assert_eq!(GateVerdict::Counts(None).counts(), Some(None));
+    assert_eq!(GateVerdict::No(NotNow::Missing).counts(), None);
+}
+
+#[test]
+fn a_closed_epoch_is_watched_from_its_first_look_on() {
+    let (closed, other) = (Epoch::new(SECOND * 30, NOW), Epoch::new(SECOND * 30, NOW + SECOND));
+    let (mut watch, new) = (EpochWatch::default(), i64::from(CLOSED_FOR));
+    assert!(watch.closed_for(closed, new, at(100), NOW) > SECOND * 30);
+    assert!(!watch.closed_for(closed, new, at(131), NOW).is_zero());
+    assert_eq!(watch.closed_for(closed, new, at(132), NOW), Duration::ZERO);
+    assert!(watch.closed_for(other, new, at(133), NOW) > SECOND * 30, "it is another one");
+    assert_eq!(watch.closed_for(other, new - 34, at(133), NOW + SECOND * 35), Duration::ZERO);
+    let judged = watch.judges(closed, new, at(200), at(200), || NOW);
+    assert!(matches!(judged, GateVerdict::No(NotNow::Closed(left)) if left > SECOND * 30));
+}
+
+#[test]
+fn what_is_missing_is_put_back_and_what_is_closed_opened_when_it_is_time() {
+    for now in [NotNow::Missing, NotNow::ClockStands, NotNow::Closed(Duration::ZERO)] {
+        assert!(now.can_be_tended(false));
+    }
+    assert!(!NotNow::Closed(SECOND).can_be_tended(false));
+    assert!(NotNow::Closed(SECOND).can_be_tended(true));
+    assert_eq!(NotNow::Missing.pause(), Duration::from_millis(10));
+    assert_eq!(NotNow::Closed(SECOND).pause(), LONGEST_PAUSE);
+    assert_eq!(NotNow::Closed(Duration::ZERO).pause(), Duration::from_millis(1));
+}
+
+/// A look at `local` ms, when the server's clock says `server` s.
+fn look(local: u64, server: i64) -> ClockLook {
+    let asked = BootInstant::from_origin(Duration::from_millis(local));
+    ClockLook { epoch: 1, left: 1_000_000 - server, asked, answered: asked.plus(Duration::from_millis(1)) }
+}
+
+/// A clock that was seen to tick at this local time, in ms.
+fn met(at: i64) -> ServerClock {
+    let (mut clock, second) = (ServerClock::default(), at / 1000);
+    let asked = BootInstant::from_origin(Duration::from_millis(at.unsigned_abs()));
+    for server in [second - 1, second] {
+        clock.runs(ClockLook { epoch: 1, left: 1_000_000 - server, asked, answered: asked });
+    }
+    clock
+}
+
+#[test]
+fn the_margin_holds_what_the_server_s_seconds_and_an_unnoticed_standstill_take_together() {
+    let whole_seconds = 2_000;
+    assert!(crate::store::values::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
+}
+
+/// A server that counts seconds from `phase` ms on, late by up to `drift` ms, and stood still from `stopped` to `went_on`.
+struct Server {
+    phase: i64,
+    drift: i64,
+    stopped: i64,
+    went_on: i64,
+}
+
+impl Server {
+    /// The server's time when it answers: at the instant at which it goes on it has not caught up yet.
+    fn says(&self, at: i64) -> i64 {
+        let known = if at == self.went_on { self.stopped } else { at };
+        (known - self.phase - self.drift).div_euclid(1000)
+    }
+
+    /// The end of an item that is stored at this time with this TTL.
+    fn ends(&self, stored: i64, seconds: u32) -> i64 {
+        (self.says(stored) + i64::from(seconds)) * 1000 + self.phase
+    }
+
+    fn look(&self, asked: i64, answered: i64) -> ClockLook {
+        let at = |ms: i64| BootInstant::from_origin(Duration::from_millis(ms.unsigned_abs()));
+        ClockLook { epoch: 1, left: 1_000_000 - self.says(answered), asked: at(asked), answered: at(answered) }
+    }
+}
+
+/// Every phase of the server's seconds, of its pause, and of the claim; with looks before at all times, or at one only.
+#[test]
+fn whatever_is_granted_after_a_pause_lasts_as_long_as_its_lease() {
+    let (lease, before) = (1000, 100_000);
+    let mut granted = 0;
+    for (phase, drift) in (0..1000).step_by(50).flat_map(|phase| [(phase, 0), (phase, 1000)]) {
+        for (stopped, length) in (0..1000).step_by(50).flat_map(|at| (0..6000).step_by(50).map(move |l| (at, l))) {
+            let (stopped, went_on) = (before + stopped, before + stopped + length + 1);
+            let server = Server { phase, drift, stopped, went_on };
+            for (first, every) in [(before - 3000, 20), (before - 3000, 990)] {
+                let mut clock = ServerClock::default();
+                for at in (first..before).step_by(every) {
+                    clock.runs(server.look(at, at));
+                }
+                for asked in (stopped.max(went_on - 4000)..went_on).step_by(50) {
+                    if !clock.runs(server.look(asked, went_on)) {
+                        continue;
+                    }
+                    granted += 1;
+                    let ends = server.ends(went_on, crate::store::values::seconds(Duration::from_millis(lease)));
+                    let believed = asked + i64::try_from(lease).unwrap();
+                    assert!(
+                        ends >= believed,
+                        "phase {phase}, drift {drift}, stopped for {length} ms, asked {} ms before it went on: \
+                         the item ended {} ms too early",
+                        went_on - asked,
+                        believed - ends
+                    );
+                    break;
+                }
+            }
+        }
+    }
+    assert!(granted > 1000, "{granted}");
+}
+
+/// A client that connects while the server stands has seen nothing of its clock.
+#[test]
+fn nothing_counts_before_the_clock_was_seen_to_tick() {
+    let server = Server { phase: 0, drift: 0, stopped: 10_000, went_on: 60_500 };
+    let mut clock = ServerClock::default();
+    assert!(!clock.runs(server.look(58_000, 60_500)), "a look at a clock that stood for 50 s");
+    assert!(!clock.runs(server.look(60_499, 60_500)));
+    assert!(clock.runs(server.look(60_520, 60_521)), "it has caught up");
+    let mut late = ServerClock::default();
+    let server = Server { phase: 0, drift: 0, stopped: 16_000, went_on: 60_500 };
+    assert!(!late.runs(server.look(10_000, 10_001)));
+    assert!(!late.runs(server.look(60_400, 60_500)), "it has ticked since, and stood then");
+    assert!(!late.runs(server.look(60_500, 60_500)));
+    assert!(late.runs(server.look(60_600, 60_601)));
+}
+
+/// It ticked once after the first look, stood then, and answered the second one when it went on.
+#[test]
+fn a_tick_that_was_answered_late_shows_nothing() {
+    let server = Server { phase: 0, drift: 0, stopped: 11_100, went_on: 60_500 };
+    let mut clock = ServerClock::default();
+    assert!(!clock.runs(server.look(10_500, 10_501)));
+    assert!(!clock.runs(server.look(11_050, 60_500)), "it stood for 49 s");
+    assert!(clock.runs(server.look(60_520, 60_521)), "it has caught up");
+}
+
+#[test]
+fn a_clock_that_ticks_runs() {
+    let mut clock = met(0);
+    // Late by almost a second at each tick, and with a step of two now and then.
+    for local in 0..200_000 {
+        let server = i64::try_from(local / 1000).unwrap() - i64::from(local % 50_000 > 49_000);
+        assert!(clock.runs(look(local, server)), "at {local} ms");
+    }
+}
+
+#[test]
+fn a_clock_that_stood_still_is_behind_until_it_catches_up() {
+    let mut clock = met(10_000);
+    assert!(clock.runs(look(10_000, 10)));
+    assert!(!clock.runs(look(14_000, 10)), "four seconds are missing");
+    assert!(!clock.runs(look(14_005, 10)));
+    assert!(clock.runs(look(14_010, 14)));
+    assert!(clock.runs(look(15_500, 15)));
+}
+
+#[test]
+fn a_clock_that_was_put_back_for_good_is_believed_when_it_runs() {
+    let mut clock = met(10_000);
+    assert!(clock.runs(look(10_000, 10)));
+    assert!(!clock.runs(look(40_000, 11)));
+    assert!(!clock.runs(look(41_000, 12)));
+    assert!(clock.runs(look(42_000, 13)));
+    assert!(clock.runs(look(43_000, 14)));
+    assert!(!clock.runs(look(48_000, 15)), "and is the measure from then on");
+}
+
+#[test]
+fn a_long_drift_is_no_standstill() {
+    let mut clock = met(0);
+    // Slower than ours by 0.1 %: a second in a thousand.
+    for second in 0..20_000 {
+        let server = i64::try_from(second - second / 1000).unwrap();
+        assert!(clock.runs(look(second * 1000, server)), "after {second} s");
+    }
+}
+
+#[test]
+fn numbers_of_another_epoch_are_not_compared() {
+    let mut clock = met(10_000);
+    assert!(clock.runs(look(10_000, 10)));
+    assert!(!clock.runs(ClockLook { epoch: 2, ..look(11_000, -500) }));
+    assert!(clock.runs(ClockLook { epoch: 2, ..look(11_020, -499) }));
+}

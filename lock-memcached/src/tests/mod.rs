@@ -1,0 +1,4 @@
+//! Tests of more than one file that need what no user of the crate can reach.
+
+mod inputs;
+mod moves;

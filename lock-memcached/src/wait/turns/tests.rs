@@ -1,0 +1,222 @@
+//! Turns at a lock, told of at instants of the tests' choice.
+
+use super::*;
+
+type TestTurns = Turns<&'static str, &'static str>;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LIMITS: WaitLimits = WaitLimits {
+    since: at(1000),
+    deadline: Deadline::at(at(60_000)),
+    patience: Duration::from_secs(10),
+    op_timeout: Duration::from_secs(2),
+    longest_pause: Duration::from_millis(25),
+};
+
+const fn at(ms: u64) -> BootInstant {
+    BootInstant::from_origin(Duration::from_millis(ms))
+}
+
+fn turns() -> (TestTurns, Ticket) {
+    let mut turns = Turns::new(at(1000));
+    let first = turns.comes().unwrap();
+    (turns, first)
+}
+
+#[test]
+fn waiters_are_the_first_one_in_the_order_of_their_coming() {
+    let (mut turns, first) = turns();
+    assert_eq!(turns.comes(), None);
+    let (second, third, fourth) = (turns.behind("second"), turns.behind("third"), turns.behind("fourth"));
+    assert_eq!(turns.goes(third), None, "it was not the first one");
+    assert!(turns.is_first(first) && !turns.is_first(second));
+    assert_eq!(turns.goes(first), Some("second"));
+    assert_eq!(turns.goes(first), None, "it has gone");
+    assert!(turns.is_first(second));
+    assert_eq!(turns.goes(second), Some("fourth"));
+    assert!(turns.is_waited_in());
+    assert_eq!(turns.goes(fourth), None);
+    assert!(!turns.is_waited_in());
+    assert!(turns.comes().is_some_and(|fifth| fifth > fourth));
+}
+
+#[test]
+fn an_offer_goes_with_its_waiter() {
+    let (mut turns, first) = turns();
+    assert_eq!(turns.hands_over(at(1000)), None, "nobody pauses");
+    turns.offers("first");
+    assert_eq!(turns.hands_over(at(1000)), Some("first"));
+    assert_eq!(turns.hands_over(at(1000)), None, "it is taken");
+    turns.offers("first");
+    assert_eq!(turns.withdraws(), Some("first"));
+    turns.offers("first");
+    turns.behind("second");
+    turns.goes(first);
+    assert_eq!(turns.hands_over(at(1000)), None);
+}
+
+#[test]
+fn others_have_their_turn_after_eight_hand_overs() {
+    let (mut turns, _) = turns();
+    for _ in 0..8 {
+        turns.offers("");
+        assert!(turns.hands_over(at(1000)).is_some());
+    }
+    turns.offers("");
+    assert_eq!(turns.hands_over(at(1000)), None);
+    assert!(!turns.looks_at_once(at(1000)));
+    assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001));
+    assert!(turns.looks_at_once(at(1001)));
+    assert_eq!(turns.hands_over(at(1001)), Some(""), "a new row");
+}
+
+#[test]
+fn a_server_is_not_silent_while_the_first_one_pauses() {
+    let (mut turns, _) = turns();
+    turns.behind("second");
+    turns.tried(at(1000), &LIMITS, Tried::Held, false);
+    let next = turns.next_look(at(1000), &LIMITS, SECOND * 20);
+    turns.pauses_until(next);
+    let second = WaitLimits { deadline: Deadline::at(at(15_000)), ..LIMITS };
+    assert_eq!(turns.stands(at(12_000), &second), Standing::Until(at(15_000)));
+    assert_eq!(turns.stands(at(15_000), &second), Standing::Over);
+    assert_eq!(turns.stands(next.plus(LIMITS.patience), &LIMITS), Standing::Silent(LIMITS.patience));
+    turns.tried(next, &LIMITS, Tried::Failed { may_pass: true }, false);
+    turns.pauses_until(next.plus(SECOND * 20));
+    let silent_at = next.plus(LIMITS.patience);
+    assert_eq!(turns.stands(silent_at, &LIMITS), Standing::Silent(LIMITS.patience), "a pause is no answer");
+}
+
+#[test]
+fn a_look_that_finds_nobody_waiting_wakes_nobody() {
+    let (mut turns, first) = turns();
+    assert!(turns.looks_at_once(at(1000)));
+    turns.goes(first);
+    assert!(!turns.looks_at_once(at(1000)));
+}
+
+#[test]
+fn first_tries_leave_a_lock_to_others_that_want_it() {
+    let (mut turns, mut first) = turns();
+    let limits = WaitLimits { deadline: Deadline::at(at(1300)), ..LIMITS };
+    assert_eq!(turns.tried(at(1000), &limits, Tried::Held, true), AfterTry::Pauses(Duration::ZERO));
+    assert!(turns.first_try_at(at(1200), &limits).is_none(), "it was ours: nobody else wants it");
+    assert_eq!(turns.tried(at(1200), &limits, Tried::Held, false), AfterTry::Pauses(Duration::ZERO));
+    assert_eq!(turns.tried(at(1200), &limits, Tried::Granted, false), AfterTry::Ends);
+    for taken in 0..8 {
+        turns.goes(first);
+        assert!(!turns.is_over(at(1200)), "others want it");
+        first = turns.comes().unwrap();
+        assert_eq!(turns.first_try_at(at(1200), &limits), None, "{taken}");
+        assert_eq!(turns.tried(at(1200), &limits, Tried::Granted, false), AfterTry::Ends);
+    }
+    assert_eq!(turns.first_try_at(at(1299), &limits), Some(at(1300)), "for 24 ms, and the deadline is before");
+    turns.goes(first);
+    assert!(turns.is_over(at(2200)));
+}
+
+#[test]
+fn a_lock_that_was_taken_after_others_begins_a_row() {
+    let (mut turns, first) = turns();
+    for _ in 0..8 {
+        turns.offers("");
+        assert!(turns.hands_over(at(1000)).is_some());
+    }
+    turns.tried(at(1000), &LIMITS, Tried::Held, false);
+    turns.tried(at(1000), &LIMITS, Tried::Granted, false);
+    turns.goes(first);
+    let first = turns.comes().unwrap();
+    turns.offers("");
+    assert!(turns.hands_over(at(1000)).is_some(), "the row of before is over");
+    turns.tried(at(1000), &LIMITS, Tried::Granted, false);
+    turns.goes(first);
+    assert!(!turns.is_over(at(1999)));
+}
+
+#[test]
+fn a_try_ends_a_wait_or_is_followed_by_a_pause() {
+    let (mut turns, _) = turns();
+    let pause = Duration::from_millis(7);
+    assert_eq!(turns.tried(at(2000), &LIMITS, Tried::NotNow(pause), false), AfterTry::Pauses(pause));
+    assert_eq!(turns.tried(at(2000), &LIMITS, Tried::Failed { may_pass: false }, false), AfterTry::Ends);
+    let failed = Tried::Failed { may_pass: true };
+    assert_eq!(turns.tried(at(11_999), &LIMITS, failed, false), AfterTry::Pauses(LIMITS.longest_pause));
+    assert_eq!(turns.tried(at(12_000), &LIMITS, failed, false), AfterTry::Ends, "10 s after the last answer");
+    assert_eq!(turns.tried(at(59_999), &LIMITS, Tried::Held, false), AfterTry::Pauses(Duration::ZERO));
+    for last in [Tried::Held, Tried::NotNow(pause), failed] {
+        assert_eq!(turns.tried(at(60_000), &LIMITS, last, false), AfterTry::Ends);
+    }
+}
+
+#[test]
+fn the_next_look_is_after_the_pause_and_not_after_the_deadline() {
+    let (turns, _) = turns();
+    assert_eq!(turns.next_look(at(2000), &LIMITS, SECOND), at(3000));
+    assert_eq!(turns.next_look(at(59_500), &LIMITS, SECOND), at(60_000));
+}
+
+#[test]
+fn who_stands_behind_others_gives_up_at_its_deadline_or_when_the_server_is_silent() {
+    let (mut turns, _) = turns();
+    assert_eq!(turns.stands(at(1000), &LIMITS), Standing::Until(at(11_000)));
+    assert_eq!(turns.stands(at(11_000), &LIMITS), Standing::Silent(LIMITS.patience));
+    turns.tried(at(5000), &LIMITS, Tried::Held, false);
+    assert_eq!(turns.stands(at(11_000), &LIMITS), Standing::Until(at(15_000)));
+    let late = WaitLimits { since: at(7000), ..LIMITS };
+    assert_eq!(turns.stands(at(11_000), &late), Standing::Until(at(17_000)), "silence counts from its coming");
+    let short = WaitLimits { deadline: Deadline::at(at(6000)), ..LIMITS };
+    assert_eq!(turns.stands(at(5500), &short), Standing::Until(at(6000)));
+    assert_eq!(turns.stands(at(6999), &short), Standing::Over);
+    assert_eq!(turns.stands(at(7000), &short), Standing::Silent(LIMITS.op_timeout));
+    let impatient = WaitLimits { patience: SECOND, ..short };
+    assert_eq!(turns.stands(at(6000), &impatient), Standing::Silent(SECOND));
+}
+
+/// Takes the lock once more, if it may be.
+fn takes(fairness: &mut Fairness, ms: u64) -> bool {
+    let may = fairness.may_continue(at(ms));
+    if may {
+        fairness.counts(at(ms));
+    }
+    may
+}
+
+#[test]
+fn a_row_ends_after_eight_times_or_a_tenth_of_a_second() {
+    let mut fairness = Fairness::default();
+    assert!((0..8).all(|_| takes(&mut fairness, 1000)));
+    assert!(!takes(&mut fairness, 1000));
+    assert!(!takes(&mut fairness, 1000), "others have their turn");
+    assert!(takes(&mut fairness, 1001), "for a millisecond");
+    assert!(!takes(&mut fairness, 1101));
+    assert_eq!(fairness.others_until(), at(1126), "for a quarter of what we had");
+}
+
+#[test]
+fn claims_leave_the_lock_to_others_if_they_want_it() {
+    let mut fairness = Fairness::default();
+    for _ in 0..20 {
+        assert_eq!(fairness.yields_until(at(1000)), None, "nobody else wants it");
+        fairness.claimed(at(1000));
+    }
+    fairness.refused(at(1000));
+    for _ in 0..8 {
+        assert_eq!(fairness.yields_until(at(1000)), None);
+        fairness.claimed(at(1000));
+    }
+    assert_eq!(fairness.yields_until(at(1000)), Some(at(1001)));
+    for _ in 0..8 {
+        assert_eq!(fairness.yields_until(at(1001)), None, "a new row");
+        fairness.claimed(at(1001));
+    }
+    assert_eq!(fairness.yields_until(at(1001)), Some(at(1002)), "they want it still");
+    assert_eq!(fairness.yields_until(at(2100)), None, "nobody has wanted it for a second");
+}
+
+#[test]
+fn claims_leave_the_lock_to_others_while_they_have_their_turn() {
+    let mut fairness = Fairness::default();
+    while takes(&mut fairness, 1000) {}
+    assert_eq!(fairness.yields_until(at(1000)), Some(at(1001)));
+    assert_eq!(fairness.yields_until(at(1001)), None);
+}
