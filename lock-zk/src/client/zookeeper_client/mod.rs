@@ -30,8 +30,7 @@ use super::{
     NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
 use scheduler::Scheduler;
-use transactions::Exchange;
-use waiting::Place;
+use waiting::{Exchange, Place};
 
 /// The number of nodes that one request reads, at most.
 const CHUNK: usize = 500;

@@ -23,8 +23,8 @@ use zookeeper_client::{Client, Error};
 
 use super::pending::{PendingRequests, Tracked, over};
 use super::requests::{self, Listings};
-use super::transactions::{Exchange, Stamp};
-use super::waiting::{AnswerSender, Append, Delete, HandOver, List, Place, Waiting};
+use super::transactions::Stamp;
+use super::waiting::{AnswerSender, Append, Delete, Exchange, HandOver, List, Place, Waiting};
 use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
 
 /// The number of requests that may be under way without having waited, and of as many that did.

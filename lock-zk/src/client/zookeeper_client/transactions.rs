@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error, MultiWriteError, MultiWriteResult, MultiWriter};
 
-use super::waiting::Place;
+use super::waiting::{Exchange, Place};
 use super::{Claim, Created, Failure, Fate, NewNode};
 
 /// The version of the data of a node in a queue, or of a permit: nobody changes those.
@@ -68,40 +68,24 @@ pub(super) async fn claim_beside(
     Ok(Some(paths.map(|path| Created { path, czxid }).collect()))
 }
 
-/// Nodes that come in the place of others.
-#[derive(Debug)]
-pub(super) struct Exchange {
-    /// A node that has to be there, and stays.
-    pub(super) present: Option<String>,
-    pub(super) old: Vec<String>,
-    /// One more that goes: the place in the queue of whoever gets the new ones.
-    pub(super) place: Option<String>,
-    pub(super) new: Vec<NewNode>,
-    /// The data of the new ones.
-    pub(super) data: Vec<u8>,
-    /// The rights to them.
-    pub(super) access: Arc<[Acl]>,
-}
-
-impl Exchange {
-    fn add_to(&self, writer: &mut MultiWriter<'_>) -> Result<(), Error> {
-        if let Some(present) = &self.present {
-            writer.add_check_version(present, NEVER_CHANGED)?;
-        }
-        for wanted in &self.new {
-            let (path, mode) = mode(wanted);
-            writer.add_create(path, &self.data, &mode.with_acls(Acls::new(&self.access)))?;
-        }
-        self.old.iter().chain(&self.place).try_for_each(|path| writer.add_delete(path, None))
-    }
-}
-
 /// Makes an exchange, and returns the paths of the new nodes.
 pub(super) async fn exchange(client: Arc<Client>, exchange: Arc<Exchange>) -> Result<Vec<String>, Error> {
     let mut writer = client.new_multi_writer();
-    exchange.add_to(&mut writer)?;
+    add_exchange(&mut writer, &exchange)?;
     let results = writer.commit().await?;
     Ok(results.into_iter().filter_map(created).collect())
+}
+
+/// Adds an exchange to a transaction.
+fn add_exchange(writer: &mut MultiWriter<'_>, exchange: &Exchange) -> Result<(), Error> {
+    if let Some(present) = &exchange.present {
+        writer.add_check_version(present, NEVER_CHANGED)?;
+    }
+    for wanted in &exchange.new {
+        let (path, mode) = mode(wanted);
+        writer.add_create(path, &exchange.data, &mode.with_acls(Acls::new(&exchange.access)))?;
+    }
+    exchange.old.iter().chain(&exchange.place).try_for_each(|path| writer.add_delete(path, None))
 }
 
 /// Changes a node of this version, or makes it if there is to be none, provided that the holder's node is there.
@@ -198,7 +182,7 @@ pub(super) async fn move_on(
     if writer.add_set_data(&stamp, &[], None).is_err() {
         return Ok(Err(Refused::Stamp));
     }
-    if exchanges.iter().any(|exchange| exchange.add_to(&mut writer).is_err()) {
+    if exchanges.iter().any(|exchange| add_exchange(&mut writer, exchange).is_err()) {
         return Ok(Err(Refused::Batch));
     }
     for place in &places {

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client::Acl;
 
-use super::transactions::Exchange;
-use super::{Created, Failure};
+use super::{Created, Failure, NewNode};
 
 /// The number of requests that go together, at most.
 pub(super) const MOST_TOGETHER: usize = 64;
@@ -108,6 +107,21 @@ impl Append {
         let path = self.listing();
         (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answer }))
     }
+}
+
+/// Nodes that come in the place of others.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// A node that has to be there, and stays.
+    pub(super) present: Option<String>,
+    pub(super) old: Vec<String>,
+    /// One more that goes: the place in the queue of whoever gets the new ones.
+    pub(super) place: Option<String>,
+    pub(super) new: Vec<NewNode>,
+    /// The data of the new ones.
+    pub(super) data: Vec<u8>,
+    /// The rights to them.
+    pub(super) access: Arc<[Acl]>,
 }
 
 /// The end of a hold, by which the next waiter becomes the holder.
