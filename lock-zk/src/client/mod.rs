@@ -3,7 +3,8 @@
 //!
 //! Every method enqueues its request when it is called, not when its answer is first polled: calls in a row travel in
 //! that order, without a round trip between them, and a deletion whose answer nobody waits for is still sent. A listing may travel
-//! later than it was asked for, and so shows more; a hand-over may travel later, but not behind a deletion of the same holder's node.
+//! later than it was asked for, and so shows more; a hand-over may travel later, and behind a deletion of
+//! the holder's nodes if its batch was refused: then it fails.
 //!
 //! The requests that keep a session and its locks, [`heartbeat`](Connection::heartbeat) and
 //! [`read_held`](Connection::read_held), wait behind a limited number of other requests only, however many there are.

@@ -189,7 +189,7 @@ impl Registry {
         let place = registration.node().filter(|place| place.czxid == waiter.place)?;
         // Each of them is named in the transaction, which fails if one has gone.
         let released = locked(&holder.permits).clone();
-        let is_known = entries.has(holder) && !holder.is_changing() && released.len() <= MOST_HANDED_OVER;
+        let is_known = entries.has(holder) && holder.may_hand_over() && released.len() <= MOST_HANDED_OVER;
         if !is_known || !Arc::ptr_eq(&registration.session, &holder.session) || registration.lock.limit != lock.limit {
             return None;
         }

@@ -28,6 +28,8 @@ pub(crate) struct Registration {
     pub(super) permits: Mutex<Vec<String>>,
     /// Whether its nodes were to be exchanged, and it is not known here yet which ones it has now.
     is_changing: AtomicBool,
+    /// Whether its permits were to be handed over once: whoever releases it again deletes its nodes.
+    has_handed_over: AtomicBool,
     /// The permits that it waits for.
     pub(crate) wish: Wish,
     /// The turn of whoever looks which nodes it has, and changes them then.
@@ -44,6 +46,7 @@ impl Registration {
             node: Mutex::default(),
             permits: Mutex::default(),
             is_changing: AtomicBool::new(false),
+            has_handed_over: AtomicBool::new(false),
             wish: Wish::default(),
             changes: tokio::sync::Mutex::default(),
         }
@@ -83,6 +86,7 @@ impl Registration {
     /// the outcome.
     pub(crate) fn hand_permits_over(&self, heir: Heir) -> Response<'static, ()> {
         let Heir { registration: heir, place, released, nodes, next } = heir;
+        self.has_handed_over.store(true, Ordering::Release);
         let was_changing = heir.begin_change();
         let sent_at = SystemClock.now();
         let (released, made) = self.session.connection.hand_permits_over(&released, &place, &nodes.new, &nodes.record);
@@ -97,6 +101,11 @@ impl Registration {
         was_changing: bool,
     ) -> Result<Vec<String>, Failure> {
         self.end_change(was_changing, made).await
+    }
+
+    /// Whether its permits may be handed over: it is known which ones it has, and it was not tried before.
+    pub(super) fn may_hand_over(&self) -> bool {
+        !self.is_changing() && !self.has_handed_over.load(Ordering::Acquire)
     }
 
     /// Returns the number of permits for which these nodes of the registration stand.

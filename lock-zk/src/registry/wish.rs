@@ -86,7 +86,14 @@ impl Wish {
         self.inherited.notify_one();
     }
 
-    /// Waits until a holder hands its permits over, and takes them; for as long as none does. Cancel safe.
+    /// Waits until a holder hands its permits over; for as long as none does. Cancel safe.
+    pub(crate) async fn granted(&self) {
+        while !matches!(*self.state(), WishState::Granted(_)) {
+            self.inherited.notified().await;
+        }
+    }
+
+    /// Waits until a holder hands its permits over, and takes them. Cancel safe.
     pub(crate) async fn inherited(&self) -> Inheritance {
         loop {
             if let Some(inheritance) = self.take_inheritance() {
@@ -159,8 +166,9 @@ mod tests {
         assert!(wish.inherited().now_or_never().is_none());
         let _ = wish.take(1);
         assert!(wish.inherited().now_or_never().is_none());
+        assert!(wish.granted().now_or_never().is_none());
         wish.grant(inheritance());
-        assert!(!wish.take_back());
+        assert!(wish.granted().now_or_never().is_some() && !wish.take_back());
         assert!(wish.inherited().now_or_never().is_some());
         assert!(wish.inherited().now_or_never().is_none() && wish.take_back());
     }

@@ -160,7 +160,11 @@ impl Waits {
                         let woken_at = granted.woken_at.or(woken_at);
                         return Ok(woken_at.map_or(granted, |at| granted.with_woken_at(at)));
                     }
-                    tokio::time::sleep(FIRST_PAUSE).await;
+                    if entry.registration.wish.take_back() {
+                        tokio::time::sleep(FIRST_PAUSE).await;
+                    } else if let Some(granted) = Box::pin(self.permits.inherit(attempt, &entry.registration)).await? {
+                        return Ok(granted);
+                    }
                     Event::Look
                 }
                 QueuePosition::Behind(node) => {
@@ -176,7 +180,7 @@ impl Waits {
                 QueuePosition::Missing if entry.registration.wish.take_back() => Event::Rejoin,
                 // Its place goes for permits that are handed over to it.
                 QueuePosition::Missing => {
-                    if let Some(granted) = Box::pin(self.permits.inherited(attempt, &entry.registration)).await? {
+                    if let Some(granted) = Box::pin(self.permits.inherit(attempt, &entry.registration)).await? {
                         return Ok(granted);
                     }
                     Event::Look

@@ -31,7 +31,6 @@ use super::entry::QueueEntry;
 use super::free_permits::FreePermits;
 use super::permit_taking::{PermitTaking, permit_nodes};
 use crate::error::{self, StepError, retry_unanswered};
-use crate::registry::wish::Inheritance;
 use crate::registry::{MOST_HANDED_OVER, Registration, Registry};
 use crate::release::Releaser;
 use crate::store::dialect::Contender;
@@ -166,7 +165,7 @@ impl Permits {
     }
 
     /// Waits, first in the queue, until there are enough permits, and takes them; `None` if the place in the queue is lost
-    /// meanwhile.
+    /// meanwhile, or a holder has taken the wish: then its permits are [handed over](Permits::inherit), or are not.
     pub(crate) async fn acquire(
         &self,
         attempt: &Attempt,
@@ -176,29 +175,22 @@ impl Permits {
     ) -> Result<Option<Grant>, StepError> {
         let free = FreePermits::new(attempt, registration, &self.registry);
         let needs_several = registration.lock.is_shared() && free.asked() > 1;
-        let woken_at = loop {
-            self.open_wish(attempt, registration);
-            let inheritance = tokio::select! {
-                biased;
-                inheritance = registration.wish.inherited() => inheritance,
-                woken_at = free.until_enough(refused) => {
-                    if registration.wish.take_back() {
-                        break woken_at?;
-                    }
-                    registration.wish.inherited().await
-                }
-                needed = free.until_others_need_one(queue_yield.after), if needs_several => {
-                    needed?;
-                    queue_yield.yielded();
-                    return self.releaser.withdraw(registration).await;
-                }
-            };
-            if let Some(granted) = self.inherit(attempt, registration, inheritance).await? {
-                return Ok(Some(granted));
+        self.open_wish(attempt, registration);
+        let woken_at = tokio::select! {
+            biased;
+            () = registration.wish.granted() => return Ok(None),
+            woken_at = free.until_enough(refused) => woken_at?,
+            needed = free.until_others_need_one(queue_yield.after), if needs_several => {
+                needed?;
+                queue_yield.yielded();
+                return self.releaser.withdraw(registration).await;
             }
         };
         if *refused.borrow() {
             self.found_held(registration);
+        }
+        if !registration.wish.take_back() {
+            return Ok(None);
         }
         let granted = self.take_place(attempt, registration).await?;
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.with_woken_at(at))))
@@ -219,21 +211,12 @@ impl Permits {
     }
 
     /// Takes the permits that a holder of this process has begun to hand over; `None` if it could not.
-    pub(crate) async fn inherited(
+    pub(crate) async fn inherit(
         &self,
         attempt: &Attempt,
         registration: &Registration,
     ) -> Result<Option<Grant>, StepError> {
         let inheritance = registration.wish.inherited().await;
-        self.inherit(attempt, registration, inheritance).await
-    }
-
-    async fn inherit(
-        &self,
-        attempt: &Attempt,
-        registration: &Registration,
-        inheritance: Inheritance,
-    ) -> Result<Option<Grant>, StepError> {
         // Nothing is known of it that would be its place.
         let Some(place) = registration.node() else { return Ok(None) };
         self.found_held(registration);

@@ -95,17 +95,17 @@ async fn an_heir_that_is_dropped_under_its_hand_over_keeps_nothing() {
     let a = client(&over([&link]), LASTING).await;
     for is_sent in [false, true] {
         let (held, heir) = holder_and_heir(&truth, &a).await;
-        let answers = is_sent.then(|| link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient)));
-        let before = link.requests();
+        let place = listed(&truth, "locks").await.remove(0);
+        let hold = LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, place);
+        let answers = is_sent.then(|| link.inject(hold));
         let mut release = Box::pin(held.release());
         assert!((&mut release).now_or_never().is_none());
-        if is_sent {
-            eventually("it is sent", PROMPTLY, async || link.requests() > before).await;
+        if let Some(answers) = &answers {
+            answers.applied(PROMPTLY).await.unwrap();
         }
         heir.abort();
         assert!(heir.await.unwrap_err().is_cancelled());
         if let Some(answers) = answers {
-            answers.applied(PROMPTLY).await.unwrap();
             answers.heal().unwrap();
         }
         soon("the release", PROMPTLY, release).await.unwrap();
@@ -116,9 +116,14 @@ async fn an_heir_that_is_dropped_under_its_hand_over_keeps_nothing() {
 #[tokio::test]
 async fn a_release_that_is_dropped_hands_over_all_the_same() {
     let Some(server) = server().await else { return };
-    let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
     let (held, heir) = holder_and_heir(&truth, &a).await;
+    let place = listed(&truth, "locks").await.remove(0);
+    let answers = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, place));
     assert!(held.release().now_or_never().is_none());
+    answers.applied(PROMPTLY).await.expect("no request has named the heir's place");
+    answers.heal().unwrap();
     soon("the heir", PROMPTLY, heir).await.unwrap().unwrap().release().await.unwrap();
     is_free(&truth, &a).await;
 }

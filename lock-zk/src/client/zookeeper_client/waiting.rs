@@ -1,8 +1,9 @@
 //! The requests that wait for their turn, and which of them go together when it comes: decided without I/O.
 //!
-//! The requests of one kind go together: deletions, then what moves queues on, which is exchanges and places with the listings behind them
-//! that are wanted, then what goes by itself, then listings. So a listing is never older than what was asked for before it, and a place is never made before a deletion that was
-//! asked for first. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
+//! The requests of one kind go together: deletions, then what moves queues on, which is hand-overs and places with the listings behind
+//! them that are wanted, then what goes by itself, then listings. So a listing is never older than what was asked for before it, and a
+//! place is never made before a deletion that was asked for first; but for the deletion of what is handed over in the same flush, which
+//! goes behind that. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
 //!
 //! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
 
@@ -210,7 +211,7 @@ impl Batch {
 /// Returns the batches of these requests in the order of their sending, each by the indices of its parts. All of one batch are of
 /// one kind.
 pub(super) fn batches(parts: &[Part<'_>]) -> Vec<Vec<usize>> {
-    // Whoever was to hand over, and is dropped, has its nodes deleted; the next one has got them by then.
+    // A release that was dropped deletes what it was to hand over: by then that is done.
     let handed_over: HashSet<_> = parts.iter().flat_map(|part| part.deletes).map(String::as_str).collect();
     let kind = |part: &Part<'_>| match part.kind {
         RequestKind::Delete if handed_over.contains(part.path) => RequestKind::LateDelete,

@@ -22,7 +22,7 @@ pub(super) struct Process {
     /// The waiters to which permits may be handed over, and those to which they are being.
     wishes: Vec<Waiter>,
     taken: Vec<Seat>,
-    /// What comes of it, to be told.
+    /// The outcomes that heirs are to be told.
     inherited: Vec<Reply>,
 }
 
