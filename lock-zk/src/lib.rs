@@ -62,7 +62,7 @@ pub use tls::Tls;
 /// any version.
 #[doc(hidden)]
 pub mod machine {
-    pub use crate::registry::succession::Succession;
+    pub use crate::registry::successor::Successor;
     pub use crate::session::lease::SessionLease;
     pub use crate::store::dialect::Role;
     pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Failure, Fate, NewNode};
 use crate::error::{self, StepError, retry_unanswered};
-use crate::registry::{Heir, Registration, Registry};
+use crate::registry::{Recipient, Registration, Registry};
 use crate::store::force_release::ForceReleases;
 
 /// Releases what attempts hold, and cancels what they have asked for.
@@ -210,8 +210,8 @@ impl Releaser {
     /// Deletes a holder's nodes for the next in the queue, if that is one of this process and is still there, and returns whether
     /// it did. If not, nothing is said of the holder's nodes. A failure if the answer is lost.
     async fn hand_over(&self, registration: &Registration) -> Result<bool, Failure> {
-        if let Some(heir) = self.registry.heir_of(registration) {
-            return self.hand_permits_over(registration, heir).await;
+        if let Some(successor) = self.registry.recipient_of(registration) {
+            return self.hand_permits_over(registration, successor).await;
         }
         let (Some(node), Some((grant, next))) = (registration.node(), self.registry.next_in_queue(registration)) else {
             return Ok(false);
@@ -227,8 +227,8 @@ impl Releaser {
         }
     }
 
-    async fn hand_permits_over(&self, registration: &Registration, heir: Heir) -> Result<bool, Failure> {
-        match registration.hand_permits_over(heir).await {
+    async fn hand_permits_over(&self, registration: &Registration, successor: Recipient) -> Result<bool, Failure> {
+        match registration.hand_permits_over(successor).await {
             Ok(()) => {
                 self.registry.deregister(registration);
                 Ok(true)

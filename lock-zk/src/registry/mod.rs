@@ -1,8 +1,8 @@
 //! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
 
+pub(crate) mod incoming;
 mod registration;
-pub(crate) mod succession;
-pub(crate) mod wish;
+pub(crate) mod successor;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use lock_core::driver::{IdMap, NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
 use tokio::sync::watch;
 
+use self::incoming::PermitNodes;
 pub(crate) use self::registration::Registration;
-use self::succession::Succession;
-use self::wish::PermitNodes;
+use self::successor::Successor;
 use crate::client::{Created, Failure, Fate};
 use crate::session::Session;
 use crate::store::dialect::{Contender, Role};
@@ -34,8 +34,8 @@ struct Entries {
     local_nodes: HashMap<String, LocalNode>,
     /// The node of this process that was noted last of each queue, until it is gone, by the queue's directory.
     last_nodes: HashMap<String, String>,
-    /// The heirs of semaphores, by the queue's directory.
-    successions: HashMap<String, Succession<Waiter>>,
+    /// The successors of semaphores, by the queue's directory.
+    successors: HashMap<String, Successor<Waiter>>,
 }
 
 /// A waiter in one place of its queue.
@@ -47,7 +47,7 @@ pub(crate) struct Waiter {
 }
 
 /// A waiter to which a holder is about to hand its permits over.
-pub(crate) struct Heir {
+pub(crate) struct Recipient {
     registration: Arc<Registration>,
     /// The path of its node in the queue.
     place: String,
@@ -80,10 +80,10 @@ impl Entries {
     fn remove_node(&mut self, grant: GrantId, node: &Created) {
         let (path, directory) = (&node.path, parent(&node.path));
         self.local_nodes.remove(path);
-        if let Some(succession) = self.successions.get_mut(directory) {
-            succession.left(&Waiter { grant, place: node.czxid });
-            if succession.heir().is_none() {
-                self.successions.remove(directory);
+        if let Some(successor) = self.successors.get_mut(directory) {
+            successor.left(&Waiter { grant, place: node.czxid });
+            if successor.waiter().is_none() {
+                self.successors.remove(directory);
             }
         }
         if self.last_nodes.get(directory).is_some_and(|last| last == path) {
@@ -180,11 +180,12 @@ impl Registry {
         self.entries().waiter_behind(&registration.node()?)
     }
 
-    /// Takes the wish of the waiter to which this holder of permits may hand them over, if there is one that they are enough for.
-    pub(crate) fn heir_of(&self, holder: &Registration) -> Option<Heir> {
+    /// Returns the waiter to which this holder of permits hands them over, if there is one that they are enough for. No other holder can from
+    /// then on.
+    pub(crate) fn recipient_of(&self, holder: &Registration) -> Option<Recipient> {
         let lock = &holder.lock;
         let entries = self.entries();
-        let waiter = *entries.successions.get(&lock.directory)?.heir()?;
+        let waiter = *entries.successors.get(&lock.directory)?.waiter()?;
         let registration = entries.registrations.get(&waiter.grant)?.clone();
         let place = registration.node().filter(|place| place.czxid == waiter.place)?;
         // Each of them is named in the transaction, which fails if one has gone.
@@ -194,9 +195,9 @@ impl Registry {
             return None;
         }
         let next = entries.waiter_behind(&place);
-        let nodes = registration.wish.take(holder.number_of(&released))?;
+        let nodes = registration.incoming.take(holder.number_of(&released))?;
         drop(entries);
-        Some(Heir { registration, place: place.path, released, nodes, next })
+        Some(Recipient { registration, place: place.path, released, nodes, next })
     }
 
     /// Tells the attempt right behind it that the registration has left the queue as its first one, by a request that was sent at this
@@ -226,8 +227,8 @@ impl Registry {
         if entries.has(registration) && !lock.is_shared() && registration.session.connection.hands_permits_over() {
             // One that has left its place meanwhile would be forgotten by nobody.
             match next.filter(|next| entries.has_place(next)) {
-                next @ Some(_) => entries.successions.entry(lock.directory.clone()).or_default().moved_on(next),
-                None => drop(entries.successions.remove(&lock.directory)),
+                next @ Some(_) => entries.successors.entry(lock.directory.clone()).or_default().moved_on(next),
+                None => drop(entries.successors.remove(&lock.directory)),
             }
         }
         drop(entries);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use lock_core::GrantId;
 use lock_core::clock::{Clock, SystemClock};
 
-use super::wish::{Inheritance, Wish};
-use super::{Heir, locked};
+use super::incoming::{HandedOver, Incoming};
+use super::{Recipient, locked};
 use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
 use crate::store::dialect::Contender;
@@ -30,8 +30,8 @@ pub(crate) struct Registration {
     is_changing: AtomicBool,
     /// Whether its permits were to be handed over once: whoever releases it again deletes its nodes.
     has_handed_over: AtomicBool,
-    /// The permits that it waits for.
-    pub(crate) wish: Wish,
+    /// The permits that it may be handed.
+    pub(crate) incoming: Incoming,
     /// The turn of whoever looks which nodes it has, and changes them then.
     pub(crate) changes: tokio::sync::Mutex<()>,
 }
@@ -47,7 +47,7 @@ impl Registration {
             permits: Mutex::default(),
             is_changing: AtomicBool::new(false),
             has_handed_over: AtomicBool::new(false),
-            wish: Wish::default(),
+            incoming: Incoming::default(),
             changes: tokio::sync::Mutex::default(),
         }
     }
@@ -84,18 +84,18 @@ impl Registration {
 
     /// Puts the permits of a waiter in the place of this registration's, and of that waiter's node in the queue, as a whole. The waiter is told
     /// the outcome.
-    pub(crate) fn hand_permits_over(&self, heir: Heir) -> Response<'static, ()> {
-        let Heir { registration: heir, place, released, nodes, next } = heir;
+    pub(crate) fn hand_permits_over(&self, successor: Recipient) -> Response<'static, ()> {
+        let Recipient { registration: successor, place, released, nodes, next } = successor;
         self.has_handed_over.store(true, Ordering::Release);
-        let was_changing = heir.begin_change();
+        let was_changing = successor.begin_change();
         let sent_at = SystemClock.now();
         let (released, made) = self.session.connection.hand_permits_over(&released, &place, &nodes.new, &nodes.record);
-        heir.wish.grant(Inheritance { made, was_changing, sent_at, next });
+        successor.incoming.grant(HandedOver { made, was_changing, sent_at, next });
         released
     }
 
     /// Waits for the outcome of what was handed over to this registration.
-    pub(crate) async fn inherited(
+    pub(crate) async fn received(
         &self,
         made: Response<'static, Vec<String>>,
         was_changing: bool,

@@ -62,7 +62,7 @@ async fn the_node_right_before_is_known_if_it_is_of_this_process_and_there() {
 
 /// The directory may have been made anew between the first one's leaving and the coming of whoever waits for it then.
 #[tokio::test]
-async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first_and_is_the_heir() {
+async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_first_and_is_the_successor() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
     let (sessions, layout) = connect(server.url()).await;
     let (registry, session) = (Arc::<Registry>::default(), sessions.current().await);
@@ -72,7 +72,7 @@ async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_
         let registration = registry.register(grant, &session, lock());
         let path = format!("{}{number:010}", lock().stem(grant));
         registry.set_node(&registration, Created { path: path.clone(), czxid: number.into() });
-        registration.wish.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
+        registration.incoming.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
         (registration, path)
     };
     for waits_before in [true, false] {
@@ -86,58 +86,58 @@ async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_
             assert_eq!(gone.await, Some(BootInstant::FAR_FUTURE));
         }
         assert_eq!(late_gone.await, None, "told that it is first, waits_before: {waits_before}");
-        let heir = registry.heir_of(&first).map(|heir| heir.registration.grant);
-        assert_eq!(heir, waits_before.then_some(early.grant), "waits_before: {waits_before}");
-        assert!(registry.heir_of(&first).is_none(), "its wish was taken");
+        let successor = registry.recipient_of(&first).map(|successor| successor.registration.grant);
+        assert_eq!(successor, waits_before.then_some(early.grant), "waits_before: {waits_before}");
+        assert!(registry.recipient_of(&first).is_none(), "it was taken");
         [first, early, late].iter().for_each(|registration| registry.deregister(registration));
-        assert!(registry.entries().successions.is_empty());
+        assert!(registry.entries().successors.is_empty());
     }
 }
 
 /// A registry of one session, and a semaphore.
-struct Heirs {
+struct HandOvers {
     registry: Registry,
     session: Arc<Session>,
     layout: Layout,
 }
 
-impl Heirs {
+impl HandOvers {
     async fn connect(url: &str) -> Self {
         let (sessions, layout) = connect(url).await;
         Self { registry: Registry::default(), session: sessions.current().await, layout }
     }
 
     fn lock(&self, limit: u32) -> LockPaths {
-        LockPaths::of(&self.layout, &"heirs".into(), Kind::Permits { permits: 1, limit }).unwrap()
+        LockPaths::of(&self.layout, &"handed-over".into(), Kind::Permits { permits: 1, limit }).unwrap()
     }
 
     fn enter(&self, grant: GrantId, czxid: i64, limit: u32, wants: u32) -> Arc<Registration> {
         let (lock, registration) = (self.lock(limit), self.registry.register(grant, &self.session, self.lock(limit)));
         self.registry.set_node(&registration, Created { path: format!("{}0000000001", lock.stem(grant)), czxid });
-        registration.wish.open(PermitNodes { permits: wants, new: Vec::new(), record: Vec::new() });
+        registration.incoming.open(PermitNodes { permits: wants, new: Vec::new(), record: Vec::new() });
         registration
     }
 
     /// Returns a holder of these permits, by their names, and the one behind it, which wants so many.
-    fn holder_and_heir(&self, permits: &[String], limit: u32, wants: u32) -> [Arc<Registration>; 2] {
+    fn holder_and_successor(&self, permits: &[String], limit: u32, wants: u32) -> [Arc<Registration>; 2] {
         let [first, second] = [(); 2].map(|()| GrantId::random().unwrap());
-        let [holder, heir] = [self.enter(first, 1, 2, 1), self.enter(second, 2, limit, wants)];
+        let [holder, successor] = [self.enter(first, 1, 2, 1), self.enter(second, 2, limit, wants)];
         let _gone = self.registry.until_gone(&holder.node().unwrap().path, second);
         let next = self.registry.waiter_behind(&holder);
         let permits = permits.iter().map(|stem| self.lock(2).permit_path(&format!("{stem}0000000000"))).collect();
         self.registry.moved_on(&holder, permits, next, BootInstant::FAR_FUTURE);
-        [holder, heir]
+        [holder, successor]
     }
 }
 
 #[tokio::test]
-async fn an_heir_wants_no_more_than_the_holder_has_and_has_the_same_limit() {
+async fn a_successor_wants_no_more_than_the_holder_has_and_has_the_same_limit() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-    let heirs = Heirs::connect(server.url()).await;
-    let (dialect, any) = (heirs.lock(2).dialect, GrantId::random().unwrap());
+    let hand_overs = HandOvers::connect(server.url()).await;
+    let (dialect, any) = (hand_overs.lock(2).dialect, GrantId::random().unwrap());
     let one = || dialect.stem(any, Role::Permit);
     let many = |number| vec![one(); number];
-    for (permits, limit, wants, is_heir) in [
+    for (permits, limit, wants, is_successor) in [
         (many(1), 2, 1, true),
         (many(1), 5, 1, false),
         (many(1), 2, 2, false),
@@ -148,53 +148,57 @@ async fn an_heir_wants_no_more_than_the_holder_has_and_has_the_same_limit() {
         (many(MOST_HANDED_OVER), 2, 1, true),
         (many(MOST_HANDED_OVER + 1), 2, 1, false),
     ] {
-        let [holder, _heir] = heirs.holder_and_heir(&permits, limit, wants);
-        let heir = heirs.registry.heir_of(&holder);
+        let [holder, _successor] = hand_overs.holder_and_successor(&permits, limit, wants);
+        let successor = hand_overs.registry.recipient_of(&holder);
         let described = format!("{} nodes, limit {limit}, {wants} wanted", permits.len());
-        assert_eq!(heir.map(|heir| heir.released.len()), is_heir.then_some(permits.len()), "{described}");
+        assert_eq!(
+            successor.map(|successor| successor.released.len()),
+            is_successor.then_some(permits.len()),
+            "{described}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_holder_that_is_none_any_more_has_no_heir_and_a_waiter_with_another_place_is_none() {
+async fn a_holder_that_is_none_any_more_has_no_successor_and_a_waiter_with_another_place_is_none() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-    let heirs = Heirs::connect(server.url()).await;
-    let permit = [heirs.lock(2).dialect.stem(GrantId::random().unwrap(), Role::Permit)];
-    let [holder, _heir] = heirs.holder_and_heir(&permit, 2, 1);
-    heirs.registry.deregister(&holder);
-    assert!(heirs.registry.heir_of(&holder).is_none(), "the transaction would name none of its nodes");
-    let [holder, heir] = heirs.holder_and_heir(&permit, 2, 1);
-    heirs.enter(heir.grant, 3, 2, 1);
-    assert!(heirs.registry.heir_of(&holder).is_none(), "the queue may have been empty");
+    let hand_overs = HandOvers::connect(server.url()).await;
+    let permit = [hand_overs.lock(2).dialect.stem(GrantId::random().unwrap(), Role::Permit)];
+    let [holder, _successor] = hand_overs.holder_and_successor(&permit, 2, 1);
+    hand_overs.registry.deregister(&holder);
+    assert!(hand_overs.registry.recipient_of(&holder).is_none(), "the transaction would name none of its nodes");
+    let [holder, successor] = hand_overs.holder_and_successor(&permit, 2, 1);
+    hand_overs.enter(successor.grant, 3, 2, 1);
+    assert!(hand_overs.registry.recipient_of(&holder).is_none(), "the queue may have been empty");
 }
 
 #[tokio::test]
 async fn a_waiter_that_leaves_before_the_first_one_has_moved_on_is_not_kept() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-    let heirs = Heirs::connect(server.url()).await;
+    let hand_overs = HandOvers::connect(server.url()).await;
     let [first, second] = [(); 2].map(|()| GrantId::random().unwrap());
-    let [holder, leaving] = [heirs.enter(first, 1, 2, 1), heirs.enter(second, 2, 2, 1)];
-    let _gone = heirs.registry.until_gone(&holder.node().unwrap().path, second);
-    let next = heirs.registry.waiter_behind(&holder);
-    heirs.registry.deregister(&leaving);
-    heirs.registry.moved_on(&holder, Vec::new(), next, BootInstant::FAR_FUTURE);
-    assert!(heirs.registry.entries().successions.is_empty());
+    let [holder, leaving] = [hand_overs.enter(first, 1, 2, 1), hand_overs.enter(second, 2, 2, 1)];
+    let _gone = hand_overs.registry.until_gone(&holder.node().unwrap().path, second);
+    let next = hand_overs.registry.waiter_behind(&holder);
+    hand_overs.registry.deregister(&leaving);
+    hand_overs.registry.moved_on(&holder, Vec::new(), next, BootInstant::FAR_FUTURE);
+    assert!(hand_overs.registry.entries().successors.is_empty());
 }
 
 #[tokio::test]
-async fn an_heir_that_never_hears_of_it_is_forgotten() {
+async fn a_successor_that_never_hears_of_it_is_forgotten() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-    let heirs = Heirs::connect(server.url()).await;
-    let permit = [heirs.lock(2).dialect.stem(GrantId::random().unwrap(), Role::Permit)];
-    let [holder, heir] = heirs.holder_and_heir(&permit, 2, 1);
-    let found = heirs.registry.heir_of(&holder).unwrap();
+    let hand_overs = HandOvers::connect(server.url()).await;
+    let permit = [hand_overs.lock(2).dialect.stem(GrantId::random().unwrap(), Role::Permit)];
+    let [holder, successor] = hand_overs.holder_and_successor(&permit, 2, 1);
+    let found = hand_overs.registry.recipient_of(&holder).unwrap();
     let _ = holder.hand_permits_over(found).await;
-    let [_, another] = heirs.holder_and_heir(&permit, 2, 1);
-    assert!(heirs.registry.heir_of(&holder).is_none(), "it has handed over once");
-    heirs.registry.deregister(&another);
-    heirs.registry.deregister(&heir);
-    let weak = Arc::downgrade(&heir);
-    drop(heir);
+    let [_, another] = hand_overs.holder_and_successor(&permit, 2, 1);
+    assert!(hand_overs.registry.recipient_of(&holder).is_none(), "it has handed over once");
+    hand_overs.registry.deregister(&another);
+    hand_overs.registry.deregister(&successor);
+    let weak = Arc::downgrade(&successor);
+    drop(successor);
     assert!(weak.upgrade().is_none(), "it keeps itself");
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct QueueEntry<'a> {
 impl Drop for QueueEntry<'_> {
     /// Nobody hands permits over to an attempt that has ended.
     fn drop(&mut self) {
-        self.registration.wish.take_back();
+        self.registration.incoming.close();
     }
 }
 

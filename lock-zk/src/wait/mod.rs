@@ -160,9 +160,9 @@ impl Waits {
                         let woken_at = granted.woken_at.or(woken_at);
                         return Ok(woken_at.map_or(granted, |at| granted.with_woken_at(at)));
                     }
-                    if entry.registration.wish.take_back() {
+                    if entry.registration.incoming.close() {
                         tokio::time::sleep(FIRST_PAUSE).await;
-                    } else if let Some(granted) = Box::pin(self.permits.inherit(attempt, &entry.registration)).await? {
+                    } else if let Some(granted) = Box::pin(self.permits.receive(attempt, &entry.registration)).await? {
                         return Ok(granted);
                     }
                     Event::Look
@@ -171,16 +171,16 @@ impl Waits {
                     refused.send_replace(true);
                     if let Kind::Permits { .. } = attempt.kind {
                         self.permits.found_held(&entry.registration);
-                        self.permits.open_wish(attempt, &entry.registration);
+                        self.permits.open_to_permits(attempt, &entry.registration);
                     }
                     let news;
                     (woken_at, news) = entry.wait_for_node(&node).await?;
                     news
                 }
-                QueuePosition::Missing if entry.registration.wish.take_back() => Event::Rejoin,
+                QueuePosition::Missing if entry.registration.incoming.close() => Event::Rejoin,
                 // Its place goes for permits that are handed over to it.
                 QueuePosition::Missing => {
-                    if let Some(granted) = Box::pin(self.permits.inherit(attempt, &entry.registration)).await? {
+                    if let Some(granted) = Box::pin(self.permits.receive(attempt, &entry.registration)).await? {
                         return Ok(granted);
                     }
                     Event::Look

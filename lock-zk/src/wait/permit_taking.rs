@@ -9,7 +9,7 @@ use super::free_permits::FreePermits;
 use super::taking::{Taking, TakingAction, TakingEvent};
 use crate::client::{Created, Fate};
 use crate::error::{self, FIRST_PAUSE, StepError, retry_unanswered};
-use crate::registry::wish::{Inheritance, PermitNodes};
+use crate::registry::incoming::{HandedOver, PermitNodes};
 use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
 use crate::session::is_spent;
@@ -54,20 +54,20 @@ impl<'a> PermitTaking<'a> {
         self.go_on(taking, TakingAction::Make, releaser).await
     }
 
-    /// Takes the permits that a holder of this process hands over, as [`run`](PermitTaking::run) does; `None` also if it could not. Returns the
+    /// Receives the permits that a holder of this process hands over, as [`run`](PermitTaking::run) does; `None` also if it could not. Returns the
     /// instant at which that was heard with them.
-    pub(super) async fn inherit(
+    pub(super) async fn receive(
         mut self,
-        inheritance: Inheritance,
+        handed_over: HandedOver,
         releaser: &Releaser,
     ) -> Result<Option<Grant>, StepError> {
         let mut taking = Taking::in_place(false);
-        self.sent_at = inheritance.sent_at;
-        let made = self.registration.inherited(inheritance.made, inheritance.was_changing).await;
+        self.sent_at = handed_over.sent_at;
+        let made = self.registration.received(handed_over.made, handed_over.was_changing).await;
         let heard_at = SystemClock.now();
         let event = match made {
             Ok(paths) => {
-                self.registry.moved_on(self.registration, paths, inheritance.next, self.sent_at);
+                self.registry.moved_on(self.registration, paths, handed_over.next, self.sent_at);
                 TakingEvent::Made
             }
             Err(failure) if failure.fate == Fate::Unknown => TakingEvent::Unanswered,

@@ -7,7 +7,7 @@
 //! goes into the queue. A try never does so: its permits, that are there for a moment and too many, would have another try refused.
 //!
 //! A holder of the same process may hand its permits over: one transaction puts those of the waiter in the place of the holder's, and of the
-//! waiter's node in the queue. Nobody counts then ([`succession`](crate::registry::succession)).
+//! waiter's node in the queue. Nobody counts then ([`successor`](crate::registry::successor)).
 //!
 //! Curator's clients take their permits one by one, and wait in the queue for each. So one that has some and needs more would
 //! wait for us, if we need several, while we wait for it: as long as one is behind us that may be of this kind, we yield our
@@ -165,7 +165,7 @@ impl Permits {
     }
 
     /// Waits, first in the queue, until there are enough permits, and takes them; `None` if the place in the queue is lost
-    /// meanwhile, or a holder has taken the wish: then its permits are [handed over](Permits::inherit), or are not.
+    /// meanwhile, or a holder hands its own over: then they are to be [received](Permits::receive).
     pub(crate) async fn acquire(
         &self,
         attempt: &Attempt,
@@ -175,10 +175,10 @@ impl Permits {
     ) -> Result<Option<Grant>, StepError> {
         let free = FreePermits::new(attempt, registration, &self.registry);
         let needs_several = registration.lock.is_shared() && free.asked() > 1;
-        self.open_wish(attempt, registration);
+        self.open_to_permits(attempt, registration);
         let woken_at = tokio::select! {
             biased;
-            () = registration.wish.granted() => return Ok(None),
+            () = registration.incoming.granted() => return Ok(None),
             woken_at = free.until_enough(refused) => woken_at?,
             needed = free.until_others_need_one(queue_yield.after), if needs_several => {
                 needed?;
@@ -189,16 +189,16 @@ impl Permits {
         if *refused.borrow() {
             self.found_held(registration);
         }
-        if !registration.wish.take_back() {
+        if !registration.incoming.close() {
             return Ok(None);
         }
         let granted = self.take_place(attempt, registration).await?;
         Ok(granted.map(|granted| woken_at.map_or(granted, |at| granted.with_woken_at(at))))
     }
 
-    /// Lays ready what a holder of this process needs to hand its permits over to this waiter, whoever is before it now. At a shared path
+    /// Lets a holder of this process hand its permits over to this waiter, whoever is before it now. At a shared path
     /// clients of other libraries make permits without a word to those in the queue: each waiter counts.
-    pub(crate) fn open_wish(&self, attempt: &Attempt, registration: &Registration) {
+    pub(crate) fn open_to_permits(&self, attempt: &Attempt, registration: &Registration) {
         let asked = FreePermits::new(attempt, registration, &self.registry).asked();
         if let Some(place) = registration.node()
             && asked as usize <= MOST_HANDED_OVER
@@ -206,22 +206,22 @@ impl Permits {
             && registration.session.connection.hands_permits_over()
             && let Ok(nodes) = permit_nodes(attempt, registration, &place)
         {
-            registration.wish.open(nodes);
+            registration.incoming.open(nodes);
         }
     }
 
-    /// Takes the permits that a holder of this process has begun to hand over; `None` if it could not.
-    pub(crate) async fn inherit(
+    /// Receives the permits that a holder of this process has begun to hand over; `None` if it could not.
+    pub(crate) async fn receive(
         &self,
         attempt: &Attempt,
         registration: &Registration,
     ) -> Result<Option<Grant>, StepError> {
-        let inheritance = registration.wish.inherited().await;
+        let handed_over = registration.incoming.received().await;
         // Nothing is known of it that would be its place.
         let Some(place) = registration.node() else { return Ok(None) };
         self.found_held(registration);
         let taking = PermitTaking::new(attempt, registration, &self.registry, Some(&place));
-        taking.inherit(inheritance, &self.releaser).await
+        taking.receive(handed_over, &self.releaser).await
     }
 
     /// Makes the permits in the place of the node in the queue; `None` if that is lost.
@@ -267,10 +267,10 @@ mod tests {
         let attempt = Attempt::new(name, kind, Owner::new(), Duration::from_secs(10)).unwrap();
         let waiting = backend.waits.acquire(&attempt, Deadline::NEVER);
         let queue = async || foreign.children("/api/locks").await.unwrap().unwrap_or_default();
-        let theirs_is_first = async {
+        let tsuccessors_is_first = async {
             eventually("ours is first in the queue", PROMPTLY, async || queue().await.len() == 1).await;
             let place = make(&format!("locks/{UUID}-lock-")).await;
-            eventually("theirs is first in the queue", PROMPTLY, async || {
+            eventually("tsuccessors is first in the queue", PROMPTLY, async || {
                 let mut queue = queue().await;
                 queue.sort_by_key(|name| name[name.len() - 10..].to_owned());
                 queue.first().is_some_and(|first| place.ends_with(first.as_str()))
@@ -279,7 +279,7 @@ mod tests {
         };
         tokio::select! {
             granted = waiting => panic!("ours has both permits: {granted:?}"),
-            () = theirs_is_first => {}
+            () = tsuccessors_is_first => {}
         }
     }
 }

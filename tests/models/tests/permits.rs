@@ -65,7 +65,7 @@ refuted! {
     no_more_permits_are_made_than_are_released: HandsOverTooFew by "within the limit" in
         Permits { weights: &[1, 2, 1], local: 2, limit: 2, ..ONE },
     permits_are_handed_over_in_the_queue: HandsOverBesideQueue by "nothing is left" in LOCAL,
-    an_heir_takes_its_permits_once: TakesBoth by "waiters get on" in Permits { local: 2, limit: 2, ..ONE },
+    a_successor_takes_its_permits_once: TakesBoth by "waiters get on" in Permits { local: 2, limit: 2, ..ONE },
     a_lost_hand_over_is_looked_for: LostIsRefused by "waiters get on" in Permits { local: 2, cuts: 1, ..ONE },
     whoever_came_since_is_not_told_that_it_is_first: TellsLatecomers by "tokens grow" in LOCAL,
 }

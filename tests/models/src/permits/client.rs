@@ -49,11 +49,11 @@ pub(super) enum Phase {
     /// The permits are watched.
     WatchingLeases,
     /// Permits are being handed over to it.
-    Inheriting,
+    Receiving,
     Holding,
     /// The permits are being handed over to this one.
     HandingOver {
-        heir: Seat,
+        successor: Seat,
         next: Option<Waiter>,
     },
     /// Every node is being removed.
@@ -119,24 +119,24 @@ impl Client {
             }
             Action::Ask(Wanted::List) => self.requests.push(Request::ListQueue),
             Action::Stand(QueuePosition::First(_)) => {
-                self.open_wish(process);
+                self.open_to_permits(process);
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
             Action::Stand(QueuePosition::Behind(place)) if process.wait(place.zxid, self.seat) => {
-                self.open_wish(process);
+                self.open_to_permits(process);
                 self.phase = Phase::Following(place.zxid);
             }
             Action::Stand(QueuePosition::Behind(place)) => {
-                self.open_wish(process);
+                self.open_to_permits(process);
                 self.phase = Phase::Watching;
                 self.requests.push(Request::WatchPlace(place.zxid));
             }
-            Action::Stand(QueuePosition::Missing) if process.take_wish_back(self.seat) => {
+            Action::Stand(QueuePosition::Missing) if process.close(self.seat) => {
                 self.contend(Event::Rejoin, process);
             }
             // Permits are handed over to it: it is told.
-            Action::Stand(QueuePosition::Missing) => self.phase = Phase::Inheriting,
+            Action::Stand(QueuePosition::Missing) => self.phase = Phase::Receiving,
             // There is a directory, and a queue.
             Action::Ask(Wanted::Claim | Wanted::MakeDirectory) => {}
         }
@@ -183,7 +183,7 @@ impl Client {
     }
 
     /// Goes on with what has come of permits that were to be handed over.
-    fn inherit(&mut self, outcome: TakingEvent, next: Option<Waiter>, process: &mut Process, mutant: Option<Mutant>) {
+    fn receive(&mut self, outcome: TakingEvent, next: Option<Waiter>, process: &mut Process, mutant: Option<Mutant>) {
         let place = self.contention.node().copied();
         match outcome {
             TakingEvent::Made => {
@@ -197,9 +197,9 @@ impl Client {
         }
     }
 
-    fn open_wish(&self, process: &mut Process) {
+    fn open_to_permits(&self, process: &mut Process) {
         if let Some(place) = self.contention.node() {
-            process.open_wish((self.seat, *place));
+            process.open_to_permits((self.seat, *place));
         }
     }
 
@@ -208,13 +208,13 @@ impl Client {
         if mutant == Some(Mutant::NoUndo) && matches!(self.phase, Phase::Taking { place: None, .. }) {
             return self.end(attempts);
         }
-        let heir = if self.phase == Phase::Holding { process.heir(self.seat, mutant) } else { None };
-        if let Some((heir, place)) = heir {
-            self.phase = Phase::HandingOver { heir, next: process.behind(heir) };
-            self.requests.push(Request::HandOver { holder: self.seat, heir, place });
+        let successor = if self.phase == Phase::Holding { process.successor(self.seat, mutant) } else { None };
+        if let Some((successor, place)) = successor {
+            self.phase = Phase::HandingOver { successor, next: process.behind(successor) };
+            self.requests.push(Request::HandOver { holder: self.seat, successor, place });
             return self.replies.clear();
         }
-        process.take_wish_back(self.seat);
+        process.close(self.seat);
         self.phase = Phase::Leaving;
         self.requests.push(Request::Remove(self.seat));
         // Answers that are still under way are not listened to.
@@ -231,7 +231,7 @@ impl Client {
     pub(super) fn reconnected(&mut self, process: &mut Process, mutant: Option<Mutant>) {
         self.requests.clear();
         // The word of its own process came over no connection.
-        self.replies.retain(|reply| matches!(reply, Reply::Gone { .. } | Reply::Inherited { .. }));
+        self.replies.retain(|reply| matches!(reply, Reply::Gone { .. } | Reply::HandedOver { .. }));
         match self.phase.clone() {
             Phase::Taking { taking, place, at: TakingAction::Count } => {
                 self.phase = Phase::Taking { taking, at: TakingAction::Count, place };
@@ -240,13 +240,13 @@ impl Client {
             Phase::Taking { taking, place, .. } => self.take(taking, place, TakingEvent::Unanswered, process, mutant),
             Phase::Contending => self.contend(Event::Unanswered, process),
             Phase::Watching | Phase::Counting | Phase::WatchingLeases => self.contend(Event::Look, process),
-            Phase::HandingOver { heir, next } => {
-                process.inherit(heir, TakingEvent::Unanswered, next);
+            Phase::HandingOver { successor, next } => {
+                process.receive(successor, TakingEvent::Unanswered, next);
                 self.phase = Phase::Leaving;
                 self.requests.push(Request::Remove(self.seat));
             }
             Phase::Leaving | Phase::GivingBack => self.requests.push(Request::Remove(self.seat)),
-            Phase::Idle | Phase::Inheriting | Phase::Following(_) | Phase::Holding | Phase::Done | Phase::Crashed => {}
+            Phase::Idle | Phase::Receiving | Phase::Following(_) | Phase::Holding | Phase::Done | Phase::Crashed => {}
         }
     }
 
@@ -319,11 +319,9 @@ impl Client {
             (Reply::Leases(leases), Phase::Counting | Phase::WatchingLeases) => match self.contention.node() {
                 // Permits are handed over to it: it is told.
                 Some(_)
-                    if self.is_enough(&leases)
-                        && !process.take_wish_back(self.seat)
-                        && mutant != Some(Mutant::TakesBoth) =>
+                    if self.is_enough(&leases) && !process.close(self.seat) && mutant != Some(Mutant::TakesBoth) =>
                 {
-                    self.phase = Phase::Inheriting;
+                    self.phase = Phase::Receiving;
                 }
                 Some(zxid) if self.is_enough(&leases) => {
                     let (taking, zxid) = (Taking::in_place(false), *zxid);
@@ -340,18 +338,20 @@ impl Client {
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
-            (Reply::Made, Phase::HandingOver { heir, next }) => {
-                process.inherit(heir, TakingEvent::Made, next);
+            (Reply::Made, Phase::HandingOver { successor, next }) => {
+                process.receive(successor, TakingEvent::Made, next);
                 self.end(attempts);
             }
-            (Reply::Missing, Phase::HandingOver { heir, next }) => {
-                process.inherit(heir, TakingEvent::Missing, next);
+            (Reply::Missing, Phase::HandingOver { successor, next }) => {
+                process.receive(successor, TakingEvent::Missing, next);
                 self.phase = Phase::Leaving;
                 self.requests.push(Request::Remove(self.seat));
             }
-            (Reply::Inherited { heir, outcome, next }, phase) if heir == self.seat && phase.may_inherit() => {
-                process.heard(heir);
-                self.inherit(outcome, next, process, mutant);
+            (Reply::HandedOver { successor, outcome, next }, phase)
+                if successor == self.seat && phase.may_receive() =>
+            {
+                process.heard(successor);
+                self.receive(outcome, next, process, mutant);
             }
             (Reply::Removed(_), Phase::GivingBack) => self.contend(Event::Begin, process),
             (Reply::Removed(_), Phase::Leaving) => {
@@ -366,8 +366,8 @@ impl Client {
 
 impl Phase {
     /// Whether permits may be handed over to a client.
-    const fn may_inherit(&self) -> bool {
-        matches!(self, Self::Contending | Self::Counting | Self::WatchingLeases | Self::Inheriting)
+    const fn may_receive(&self) -> bool {
+        matches!(self, Self::Contending | Self::Counting | Self::WatchingLeases | Self::Receiving)
     }
 }
 

@@ -4,8 +4,8 @@
 //! taken without a place, and those that were made before are counted behind. The clients (`client.rs`) decide by what ships: `Taking`,
 //! `Contention` and `is_within`. The servers (`server.rs`) are what ZooKeeper promises, as in the model of the [queue](crate::queue).
 //!
-//! Attempts of one process tell each other when a place has gone, and a holder hands its permits over to the heir (`process.rs`): a twin of `lock-zk`'s
-//! registry, but for `Succession`, which ships. Each has a connection of its own
+//! Attempts of one process tell each other when a place has gone, and a holder hands its permits over to the successor (`process.rs`): a twin of `lock-zk`'s
+//! registry, but for `Successor`, which ships. Each has a connection of its own
 //! here, so that more can happen than over the one that they share.
 //!
 //! Answers get lost with their connection, whether the request was carried out or not; processes die. Sessions and time are left out,
@@ -106,11 +106,11 @@ impl Permits {
         self.happen(state, action);
         let State { clients, processes, .. } = state;
         for (at, process) in processes.iter_mut().enumerate() {
-            for told in process.take_inherited() {
-                let Reply::Inherited { heir, .. } = told else { continue };
-                match clients.iter_mut().find(|client| client.seat == heir && client.phase != Phase::Leaving) {
+            for told in process.take_received() {
+                let Reply::HandedOver { successor, .. } = told else { continue };
+                match clients.iter_mut().find(|client| client.seat == successor && client.phase != Phase::Leaving) {
                     Some(client) => client.replies.push(told),
-                    None => process.heard(heir),
+                    None => process.heard(successor),
                 }
             }
             for (place, first) in process.take_gone() {
@@ -225,7 +225,7 @@ impl Model for Permits {
                 state.clients.iter().any(|client| client.replies.contains(&Reply::Gone { is_first: true }))
             }));
             properties.push(Property::sometimes("permits are handed over", |_, state: &State| {
-                let has = |reply: &Reply| matches!(reply, Reply::Inherited { outcome: TakingEvent::Made, .. });
+                let has = |reply: &Reply| matches!(reply, Reply::HandedOver { outcome: TakingEvent::Made, .. });
                 state.clients.iter().any(|client| client.replies.iter().any(has))
             }));
         }

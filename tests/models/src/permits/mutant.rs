@@ -23,10 +23,10 @@ pub enum Mutant {
     HandsOverUncounted,
     /// A holder hands its permits over to one that wants more.
     HandsOverTooFew,
-    /// Permits are handed over whether the heir has its place or not.
+    /// Permits are handed over whether the successor has its place or not.
     HandsOverBesideQueue,
-    /// An heir takes permits by itself while others are being handed over to it.
+    /// A successor takes permits by itself while others are being handed over to it.
     TakesBoth,
-    /// An heir takes a lost answer for a refusal.
+    /// A successor takes a lost answer for a refusal.
     LostIsRefused,
 }

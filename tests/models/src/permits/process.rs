@@ -1,6 +1,6 @@
 //! The attempts of one process: which places they have, as far as they have noted them, and who waits for which without asking the servers.
 
-use lock_zk::machine::{Succession, TakingEvent};
+use lock_zk::machine::{Successor, TakingEvent};
 
 use super::Mutant;
 use super::server::{Place, Reply, Seat};
@@ -17,13 +17,13 @@ pub(super) struct Process {
     last: Option<Place>,
     /// Places that are noted no longer, and the attempt that is told that it is first now.
     gone: Vec<(Place, Option<Seat>)>,
-    /// The heir of the permits, as `lock-zk` decides it.
-    succession: Succession<Waiter>,
+    /// The successor of the permits, as `lock-zk` decides it.
+    successor: Successor<Waiter>,
     /// The waiters to which permits may be handed over, and those to which they are being.
-    wishes: Vec<Waiter>,
+    open: Vec<Waiter>,
     taken: Vec<Seat>,
-    /// The outcomes that heirs are to be told.
-    inherited: Vec<Reply>,
+    /// The outcomes that successors are to be told.
+    received: Vec<Reply>,
 }
 
 impl Process {
@@ -46,7 +46,7 @@ impl Process {
         let gone: Vec<(Place, Option<Seat>)> = gone;
         for (place, _) in gone {
             self.last.take_if(|last| *last == place);
-            self.succession.left(&(seat, place.zxid));
+            self.successor.left(&(seat, place.zxid));
             self.gone.push((place, first));
         }
     }
@@ -65,51 +65,51 @@ impl Process {
 
     /// Notes that the first in the queue has its permits in the place of its node.
     pub(super) fn moved_on(&mut self, seat: Seat, next: Option<Waiter>) {
-        self.succession.moved_on(next);
+        self.successor.moved_on(next);
         self.forget(seat, next.map(|(next, _)| next));
     }
 
     /// Permits may be handed over to this waiter.
-    pub(super) fn open_wish(&mut self, waiter: Waiter) {
-        if !self.wishes.contains(&waiter) && !self.taken.contains(&waiter.0) {
-            self.wishes.push(waiter);
+    pub(super) fn open_to_permits(&mut self, waiter: Waiter) {
+        if !self.open.contains(&waiter) && !self.taken.contains(&waiter.0) {
+            self.open.push(waiter);
         }
     }
 
     /// Permits may not be handed over to it any more; false if they are being.
-    pub(super) fn take_wish_back(&mut self, seat: Seat) -> bool {
-        self.wishes.retain(|(one, _)| *one != seat);
+    pub(super) fn close(&mut self, seat: Seat) -> bool {
+        self.open.retain(|(one, _)| *one != seat);
         !self.taken.contains(&seat)
     }
 
-    /// Takes the wish of the heir for a holder of so many permits.
-    pub(super) fn heir(&mut self, holder: Seat, mutant: Option<Mutant>) -> Option<Waiter> {
-        let heir = match mutant {
-            Some(Mutant::HandsOverUncounted) => self.wishes.first().copied(),
-            _ => self.succession.heir().copied(),
+    /// Returns the successor to which a holder of so many permits hands them over. Nobody else can from then on.
+    pub(super) fn successor(&mut self, holder: Seat, mutant: Option<Mutant>) -> Option<Waiter> {
+        let successor = match mutant {
+            Some(Mutant::HandsOverUncounted) => self.open.first().copied(),
+            _ => self.successor.waiter().copied(),
         };
-        let (heir, place) = heir.filter(|heir| {
-            let is_enough = heir.0.weight <= holder.weight || mutant == Some(Mutant::HandsOverTooFew);
-            is_enough && self.wishes.contains(heir)
+        let (successor, place) = successor.filter(|successor| {
+            let is_enough = successor.0.weight <= holder.weight || mutant == Some(Mutant::HandsOverTooFew);
+            is_enough && self.open.contains(successor)
         })?;
-        self.wishes.retain(|(one, _)| *one != heir);
-        self.taken.push(heir);
-        Some((heir, place))
+        self.open.retain(|(one, _)| *one != successor);
+        self.taken.push(successor);
+        Some((successor, place))
     }
 
-    /// Tells an heir what has come of the permits. Its wish stays taken until it hears.
-    pub(super) fn inherit(&mut self, heir: Seat, outcome: TakingEvent, next: Option<Waiter>) {
-        self.inherited.push(Reply::Inherited { heir, outcome, next });
+    /// Tells a successor what has come of the permits. It stays taken until it hears.
+    pub(super) fn receive(&mut self, successor: Seat, outcome: TakingEvent, next: Option<Waiter>) {
+        self.received.push(Reply::HandedOver { successor, outcome, next });
     }
 
-    /// The heir has heard, or has ended.
-    pub(super) fn heard(&mut self, heir: Seat) {
-        self.taken.retain(|one| *one != heir);
+    /// The successor has heard, or has ended.
+    pub(super) fn heard(&mut self, successor: Seat) {
+        self.taken.retain(|one| *one != successor);
     }
 
-    /// Takes what heirs are to be told.
-    pub(super) fn take_inherited(&mut self) -> Vec<Reply> {
-        std::mem::take(&mut self.inherited)
+    /// Returns the outcomes that are to be told, once.
+    pub(super) fn take_received(&mut self) -> Vec<Reply> {
+        std::mem::take(&mut self.received)
     }
 
     /// Takes the places that are noted no longer.

@@ -49,10 +49,10 @@ pub(super) enum Request {
     FindPlace(Seat),
     /// Puts permits into the place of this node.
     Exchange(Seat, u8),
-    /// Puts permits of an heir into the place of its node, and of a holder's permits.
+    /// Puts permits of a successor into the place of its node, and of a holder's permits.
     HandOver {
         holder: Seat,
-        heir: Seat,
+        successor: Seat,
         place: u8,
     },
     ListLeases,
@@ -82,8 +82,8 @@ pub(super) enum Reply {
         is_first: bool,
     },
     /// The word of the same process on permits that were to be handed over to this seat.
-    Inherited {
-        heir: Seat,
+    HandedOver {
+        successor: Seat,
         outcome: TakingEvent,
         next: Option<(Seat, u8)>,
     },
@@ -135,14 +135,14 @@ impl Server {
                 told.extend(self.make(seat, zxid));
                 return (Some(Reply::Made), told);
             }
-            Request::HandOver { holder, heir, place } => {
+            Request::HandOver { holder, successor, place } => {
                 let has_place = self.queue.iter().any(|one| one.zxid == place);
                 let is_held = self.leases.iter().any(|lease| lease.seat == holder);
                 if !is_held || !(has_place || mutant == Some(Mutant::HandsOverBesideQueue)) {
                     return (Some(Reply::Missing), Vec::new());
                 }
                 let mut told = self.remove(|one| one.zxid == place, |lease| lease.seat == holder);
-                told.extend(self.make(heir, place));
+                told.extend(self.make(successor, place));
                 return (Some(Reply::Made), told);
             }
             Request::ListLeases => Reply::Leases(self.leases.clone()),

@@ -11,11 +11,11 @@ use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, ove
 type Waiting = JoinHandle<Result<Permit, Error>>;
 
 fn semaphore(locks: &ZkLocks) -> Semaphore {
-    locks.semaphore("heirs", 1).with_ttl(ms(60_000))
+    locks.semaphore("handed-over", 1).with_ttl(ms(60_000))
 }
 
 async fn listed(truth: &ZooKeeperClient, directory: &str) -> Vec<String> {
-    let directory = format!("/lock/semaphore/heirs/{directory}");
+    let directory = format!("/lock/semaphore/handed-over/{directory}");
     let names = truth.children(&directory).await.unwrap().unwrap_or_default();
     names.into_iter().map(|name| format!("{directory}/{name}")).collect()
 }
@@ -31,7 +31,7 @@ async fn waits(truth: &ZooKeeperClient, locks: &ZkLocks, number: usize) -> Waiti
 }
 
 /// A holder that got its permit in the queue, and the one behind it, which waited by then.
-async fn holder_and_heir(truth: &ZooKeeperClient, locks: &ZkLocks) -> (Permit, Waiting) {
+async fn holder_and_successor(truth: &ZooKeeperClient, locks: &ZkLocks) -> (Permit, Waiting) {
     let before = semaphore(locks).acquire().await.unwrap();
     let (first, second) = (waits(truth, locks, 1).await, waits(truth, locks, 2).await);
     before.release().await.unwrap();
@@ -47,17 +47,17 @@ async fn is_free(truth: &ZooKeeperClient, locks: &ZkLocks) {
 }
 
 #[tokio::test]
-async fn a_permit_whose_hand_over_has_no_answer_is_the_heirs() {
+async fn a_permit_whose_hand_over_has_no_answer_is_the_successors() {
     let Some(server) = server().await else { return };
     let (link, truth) = (link(&server), server.client().await.unwrap());
     let a = client(&over([&link]), LASTING).await;
-    let (held, heir) = holder_and_heir(&truth, &a).await;
+    let (held, successor) = holder_and_successor(&truth, &a).await;
     let (node, place) = (listed(&truth, "leases").await.remove(0), listed(&truth, "locks").await.remove(0));
-    // The heir's place is in no request of the holder but the one that hands over.
+    // The successor's place is in no request of the holder but the one that hands over.
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, place));
     fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::Indeterminate);
     lost.heal().unwrap();
-    let held = soon("the heir", PROMPTLY, heir).await.unwrap().unwrap();
+    let held = soon("the successor", PROMPTLY, successor).await.unwrap().unwrap();
     let leases = listed(&truth, "leases").await;
     assert!(leases.len() == 1 && leases[0] != node, "{leases:?}");
     held.release().await.unwrap();
@@ -65,13 +65,13 @@ async fn a_permit_whose_hand_over_has_no_answer_is_the_heirs() {
 }
 
 #[tokio::test]
-async fn an_heir_whose_place_is_gone_is_none() {
+async fn a_successor_whose_place_is_gone_is_none() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let (held, heir) = holder_and_heir(&truth, &a).await;
+    let (held, successor) = holder_and_successor(&truth, &a).await;
     assert!(truth.delete(&listed(&truth, "locks").await[0]).await.unwrap());
     soon("the release", PROMPTLY, held.release()).await.unwrap();
-    soon("it has asked for another place", PROMPTLY, heir).await.unwrap().unwrap().release().await.unwrap();
+    soon("it has asked for another place", PROMPTLY, successor).await.unwrap().unwrap().release().await.unwrap();
     is_free(&truth, &a).await;
 }
 
@@ -79,22 +79,22 @@ async fn an_heir_whose_place_is_gone_is_none() {
 async fn a_permit_that_somebody_else_deleted_is_handed_over_to_nobody() {
     let Some(server) = server().await else { return };
     let (a, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
-    let (held, heir) = holder_and_heir(&truth, &a).await;
+    let (held, successor) = holder_and_successor(&truth, &a).await;
     assert!(truth.delete(&listed(&truth, "leases").await[0]).await.unwrap());
     fails(soon("the release", PROMPTLY, held.release()).await, ErrorKind::NotHeld);
-    let held = soon("the heir counts", PROMPTLY, heir).await.unwrap().unwrap();
+    let held = soon("the successor counts", PROMPTLY, successor).await.unwrap().unwrap();
     assert_eq!(listed(&truth, "leases").await.len(), 1);
     held.release().await.unwrap();
     is_free(&truth, &a).await;
 }
 
 #[tokio::test]
-async fn an_heir_that_is_dropped_under_its_hand_over_keeps_nothing() {
+async fn a_successor_that_is_dropped_under_its_hand_over_keeps_nothing() {
     let Some(server) = server().await else { return };
     let (link, truth) = (link(&server), server.client().await.unwrap());
     let a = client(&over([&link]), LASTING).await;
     for is_sent in [false, true] {
-        let (held, heir) = holder_and_heir(&truth, &a).await;
+        let (held, successor) = holder_and_successor(&truth, &a).await;
         let place = listed(&truth, "locks").await.remove(0);
         let hold = LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, place);
         let answers = is_sent.then(|| link.inject(hold));
@@ -103,8 +103,8 @@ async fn an_heir_that_is_dropped_under_its_hand_over_keeps_nothing() {
         if let Some(answers) = &answers {
             answers.applied(PROMPTLY).await.unwrap();
         }
-        heir.abort();
-        assert!(heir.await.unwrap_err().is_cancelled());
+        successor.abort();
+        assert!(successor.await.unwrap_err().is_cancelled());
         if let Some(answers) = answers {
             answers.heal().unwrap();
         }
@@ -118,12 +118,12 @@ async fn a_release_that_is_dropped_hands_over_all_the_same() {
     let Some(server) = server().await else { return };
     let (link, truth) = (link(&server), server.client().await.unwrap());
     let a = client(&over([&link]), LASTING).await;
-    let (held, heir) = holder_and_heir(&truth, &a).await;
+    let (held, successor) = holder_and_successor(&truth, &a).await;
     let place = listed(&truth, "locks").await.remove(0);
     let answers = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, place));
     assert!(held.release().now_or_never().is_none());
-    answers.applied(PROMPTLY).await.expect("no request has named the heir's place");
+    answers.applied(PROMPTLY).await.expect("no request has named the successor's place");
     answers.heal().unwrap();
-    soon("the heir", PROMPTLY, heir).await.unwrap().unwrap().release().await.unwrap();
+    soon("the successor", PROMPTLY, successor).await.unwrap().unwrap().release().await.unwrap();
     is_free(&truth, &a).await;
 }
