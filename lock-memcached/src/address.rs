@@ -32,7 +32,7 @@ impl Address {
         Ok(Self { host: host.to_owned(), port })
     }
 
-    /// As the system's resolver wants it.
+    /// Returns the form that the system's resolver wants.
     pub(crate) fn pair(&self) -> (&str, u16) {
         (&self.host, self.port)
     }

@@ -1,4 +1,5 @@
-//! One try for a lock of any kind: may I have it now. A node in the queue, and away with it unless it is the first.
+//! One try for a lock of any kind: may I have it now. A node in the queue, and away with it unless it is the first, or of a semaphore that has
+//! enough for all before it, too.
 
 use std::sync::Arc;
 

@@ -2,9 +2,6 @@
 
 use std::collections::VecDeque;
 
-/// The bytes after which no further request joins those that are taken.
-const MOST_BYTES: usize = 64 * 1024;
-
 /// Holes that are kept at most beside twice as many as there are requests.
 const HOLES: usize = 64;
 
@@ -14,7 +11,9 @@ const HOLES: usize = 64;
 /// its own outcome. A request that is given up before it is taken was never sent; from then on it may have been. So whoever waits
 /// for an outcome [leaves](Batch::leave) when its future is dropped: if it gets its request back, nothing is left to undo.
 ///
-/// Decided without a lock, a clock or a task: a backend keeps one of these behind a mutex, for each connection or runtime.
+/// Decided without a lock, a clock or a task: a backend keeps one of these behind a mutex, for each connection or runtime. The task that
+/// sends ends when [`ends`](Batch::ends) says so. If it ends in another way, by a panic or with its runtime, it [gives up](Batch::give_up)
+/// when it is dropped, and tells whoever waits: otherwise nobody would ever send what comes later.
 ///
 /// # Examples
 ///
@@ -27,11 +26,14 @@ const HOLES: usize = 64;
 /// assert!(one.sees_to_it && !other.sees_to_it);
 /// // Its future is dropped before anything is sent.
 /// assert_eq!(batch.leave(one.place), Some("one"));
-/// assert_eq!(batch.take(64), ["other"]);
+/// assert_eq!(batch.take(64, 65_536), ["other"]);
 /// // Sent, perhaps: there is nothing to take back.
 /// assert_eq!(batch.leave(other.place), None);
 /// // The task ends, and the next one that joins starts it anew.
 /// assert!(batch.ends());
+/// assert!(batch.join("third", 5).sees_to_it);
+/// // The runtime of that task ends before anything is sent.
+/// assert_eq!(batch.give_up(), ["third"]);
 /// ```
 #[derive(Debug)]
 pub struct Batch<T> {
@@ -56,6 +58,7 @@ pub struct BatchPlace(u64);
 
 /// The place of a new request in a [`Batch`], and whether it falls to whoever asked to have that sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "if nobody sees to it that what waits is sent, it never is"]
 pub struct Joined {
     /// The place, by which the request can be taken back.
     pub place: BatchPlace,
@@ -106,18 +109,20 @@ impl<T> Batch<T> {
         self.waiting.iter().find_map(|(_, request)| request.as_ref()).map(|request| &request.what)
     }
 
-    /// Takes note that nobody sees to it any more, unless a request waits. Returns whether that is so.
+    /// Takes note that nobody sees to it any more, unless a request waits. Returns whether that is so: then the task that sends takes
+    /// nothing more.
+    #[must_use]
     pub fn ends(&mut self) -> bool {
         self.is_seen_to &= self.len > 0;
         !self.is_seen_to
     }
 
-    /// Takes the next requests: the first one, and those after it up to `most` and as long as they have 64 KiB at most.
-    pub fn take(&mut self, most: usize) -> Vec<T> {
+    /// Takes the next requests: the first one, and those after it up to `most` and as long as they have `most_bytes` at most.
+    pub fn take(&mut self, most: usize, most_bytes: usize) -> Vec<T> {
         let (mut taken, mut bytes) = (Vec::with_capacity(most.min(self.len)), 0);
         while let Some((_, request)) = self.waiting.front_mut() {
             if let Some(BatchRequest { bytes: more, .. }) = request {
-                if taken.len() == most || (!taken.is_empty() && bytes + *more > MOST_BYTES) {
+                if taken.len() == most || (!taken.is_empty() && bytes + *more > most_bytes) {
                     break;
                 }
                 bytes += *more;
@@ -133,9 +138,10 @@ impl<T> Batch<T> {
     pub fn remove(&mut self, these: impl Fn(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for (_, request) in &mut self.waiting {
-            removed.extend(request.take_if(|request| these(&request.what)).map(|request| request.what));
+            let Some(request) = request.take_if(|request| these(&request.what)) else { continue };
+            self.len -= 1;
+            removed.push(request.what);
         }
-        self.len -= removed.len();
         self.clear_holes();
         removed
     }
@@ -166,6 +172,7 @@ mod tests {
     use super::*;
 
     const MOST: usize = 64;
+    const MOST_BYTES: usize = 64 * 1024;
 
     fn of(requests: impl IntoIterator<Item = u32>) -> (Batch<u32>, Vec<BatchPlace>) {
         let mut batch = Batch::default();
@@ -177,32 +184,32 @@ mod tests {
     fn requests_are_taken_in_the_order_in_which_they_came() {
         let (mut batch, _) = of(0..10);
         assert_eq!((batch.len(), batch.first()), (10, Some(&0)));
-        assert_eq!(batch.take(4), [0, 1, 2, 3]);
-        batch.join(10, 1);
+        assert_eq!(batch.take(4, MOST_BYTES), [0, 1, 2, 3]);
+        let _ = batch.join(10, 1);
         assert_eq!((batch.len(), batch.first()), (7, Some(&4)));
-        assert_eq!(batch.take(MOST), [4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(batch.take(MOST, MOST_BYTES), [4, 5, 6, 7, 8, 9, 10]);
         assert_eq!((batch.is_empty(), batch.first()), (true, None));
-        assert!(batch.take(MOST).is_empty());
+        assert!(batch.take(MOST, MOST_BYTES).is_empty());
     }
 
     #[test]
     fn so_many_requests_are_taken_at_most() {
         let (mut batch, _) = of(0..100);
-        assert_eq!(batch.take(MOST), (0..64).collect::<Vec<_>>());
-        batch.join(100, 1);
-        assert_eq!(batch.take(MOST), (64..101).collect::<Vec<_>>());
-        assert!(batch.is_empty() && batch.take(MOST).is_empty());
+        assert_eq!(batch.take(MOST, MOST_BYTES), (0..64).collect::<Vec<_>>());
+        let _ = batch.join(100, 1);
+        assert_eq!(batch.take(MOST, MOST_BYTES), (64..101).collect::<Vec<_>>());
+        assert!(batch.is_empty() && batch.take(MOST, MOST_BYTES).is_empty());
     }
 
     #[test]
     fn so_many_bytes_are_taken_at_most_and_one_request_however_long_it_is() {
         let mut batch = Batch::default();
         for (request, bytes) in [(0, MOST_BYTES * 2), (1, MOST_BYTES - 1), (2, 1), (3, 1)] {
-            batch.join(request, bytes);
+            let _ = batch.join(request, bytes);
         }
-        assert_eq!(batch.take(MOST), [0]);
-        assert_eq!(batch.take(MOST), [1, 2]);
-        assert_eq!(batch.take(MOST), [3]);
+        assert_eq!(batch.take(MOST, MOST_BYTES), [0]);
+        assert_eq!(batch.take(MOST, MOST_BYTES), [1, 2]);
+        assert_eq!(batch.take(MOST, MOST_BYTES), [3]);
     }
 
     #[test]
@@ -211,7 +218,7 @@ mod tests {
         assert_eq!([2, 0, 5].map(|at| batch.leave(places[at])), [Some(2), Some(0), Some(5)]);
         assert_eq!([2, 0].map(|at| batch.leave(places[at])), [None; 2]);
         assert_eq!((batch.len(), batch.first()), (3, Some(&1)));
-        assert_eq!(batch.take(2), [1, 3]);
+        assert_eq!(batch.take(2, MOST_BYTES), [1, 3]);
         assert_eq!([1, 3, 4].map(|at| batch.leave(places[at])), [None, None, Some(4)]);
         assert!(batch.is_empty());
     }
@@ -220,7 +227,7 @@ mod tests {
     fn nothing_is_kept_of_those_who_left() {
         let (mut batch, places) = of(0..1000);
         places.iter().for_each(|place| assert!(batch.leave(*place).is_some()));
-        assert!(batch.waiting.is_empty() && batch.take(MOST).is_empty());
+        assert!(batch.waiting.is_empty() && batch.take(MOST, MOST_BYTES).is_empty());
     }
 
     #[test]
@@ -232,7 +239,7 @@ mod tests {
             assert!(batch.leave(std::mem::replace(&mut newest, next)).is_some());
             assert!(batch.waiting.len() <= 2 * 2 + HOLES, "{} places", batch.waiting.len());
         }
-        assert_eq!(batch.take(MOST), [0, 9_999]);
+        assert_eq!(batch.take(MOST, MOST_BYTES), [0, 9_999]);
     }
 
     #[test]
@@ -240,7 +247,7 @@ mod tests {
         let (mut batch, places) = of(0..6);
         assert_eq!(batch.remove(|request| request % 2 == 0), [0, 2, 4]);
         assert_eq!(batch.leave(places[2]), None);
-        assert_eq!(batch.take(MOST), [1, 3, 5]);
+        assert_eq!(batch.take(MOST, MOST_BYTES), [1, 3, 5]);
         assert!(batch.is_empty() && batch.remove(|_| true).is_empty());
     }
 
@@ -250,9 +257,9 @@ mod tests {
         let sees_to_it = |batch: &mut Batch<u32>| batch.join(0, 1).sees_to_it;
         assert!(sees_to_it(&mut batch) && !sees_to_it(&mut batch));
         assert!(!batch.ends(), "there are some");
-        batch.take(MOST);
+        batch.take(MOST, MOST_BYTES);
         assert!(!sees_to_it(&mut batch), "whoever sees to it has not come to the end yet");
-        batch.take(MOST);
+        batch.take(MOST, MOST_BYTES);
         assert!(batch.ends() && sees_to_it(&mut batch));
         assert_eq!(batch.give_up(), [0]);
         assert!(sees_to_it(&mut batch));

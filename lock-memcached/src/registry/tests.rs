@@ -1,4 +1,4 @@
-//! What an attempt is known to have, after answers and without them.
+//! The items that an attempt is known to have, after answers and without them.
 
 use super::*;
 

@@ -190,7 +190,7 @@ impl LockPaths {
     /// Every permit that somebody has.
     ///
     /// # Errors
-    /// As [`queue`](LockPaths::queue).
+    /// Those of [`queue`](LockPaths::queue).
     pub(crate) fn held(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
         contenders(self.dialect, self.permit_directory(), Role::Permit, names)
     }

@@ -24,9 +24,10 @@ use super::{Caller, InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 
-/// The most requests that go together: a server that says how it is between two requests of others is held up by them, and by 64 KiB,
+/// The most requests that go together, and the most bytes: a server that says how it is between two requests of others is held up by them
 /// for far less than a millisecond.
 const MOST: usize = 64;
+const MOST_BYTES: usize = 64 * 1024;
 
 /// The most batches of one runtime that are on their way at once.
 const MOST_BATCHES: usize = 8;
@@ -190,7 +191,7 @@ impl Driver {
                     Poll::Pending => in_flight.poll(context).map(|()| None),
                 });
                 match opened.await {
-                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take(MOST)),
+                    Some(Ok(connection)) => in_flight.sends(connection, batches.batch().take(MOST, MOST_BYTES)),
                     // There was none in time for the first of them; the others have time left.
                     Some(Err(failure)) if SystemClock.now() >= until => batches.refuse_late(&failure),
                     Some(Err(failure)) => batches.refuse(&failure),
