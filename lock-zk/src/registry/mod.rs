@@ -188,9 +188,9 @@ impl Registry {
         let waiter = *entries.successors.get(&lock.directory)?.waiter()?;
         let registration = entries.registrations.get(&waiter.grant)?.clone();
         let place = registration.node().filter(|place| place.czxid == waiter.place)?;
-        // Each of them is named in the transaction, which fails if one has gone.
+        // Each of them is named in the transaction, which fails if one has gone. A holder that is none any more has no permits here.
         let released = locked(&holder.permits).clone();
-        let is_known = entries.has(holder) && holder.may_hand_over() && released.len() <= MOST_HANDED_OVER;
+        let is_known = holder.may_hand_over() && released.len() <= MOST_HANDED_OVER;
         if !is_known || !Arc::ptr_eq(&registration.session, &holder.session) || registration.lock.limit != lock.limit {
             return None;
         }

@@ -127,3 +127,24 @@ async fn a_release_that_is_dropped_hands_over_all_the_same() {
     soon("the successor", PROMPTLY, successor).await.unwrap().unwrap().release().await.unwrap();
     is_free(&truth, &a).await;
 }
+
+/// Its node is being deleted, and the answer has not come yet.
+#[tokio::test]
+async fn nothing_is_handed_over_to_a_waiter_that_has_given_up() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let a = client(&over([&link]), LASTING).await;
+    let (held, successor) = holder_and_successor(&truth, &a).await;
+    let place = listed(&truth, "locks").await.remove(0);
+    let answers = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, place.clone()));
+    let handed_over = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(2, place));
+    successor.abort();
+    assert!(successor.await.unwrap_err().is_cancelled());
+    answers.applied(PROMPTLY).await.unwrap();
+    let mut release = Box::pin(held.release());
+    assert!((&mut release).now_or_never().is_none());
+    answers.heal().unwrap();
+    soon("the release", PROMPTLY, release).await.unwrap();
+    assert!(handed_over.heal().is_err(), "a second request has named its place");
+    is_free(&truth, &a).await;
+}
