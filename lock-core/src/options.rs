@@ -32,7 +32,8 @@ pub struct LeaseOptions {
     pub renew_every: Option<Duration>,
     /// Whether the lease is renewed by itself while the guard lives. On by default.
     pub auto_renew: bool,
-    /// The longest time a grant may be held, renewals included; lost after that. Unlimited by default.
+    /// The longest time for which a guard may hold, renewals included; lost after that. It counts from the guard's beginning. Unlimited by
+    /// default.
     ///
     /// This bounds a guard that was leaked (`mem::forget`) or whose task hangs.
     pub max_hold: Option<Duration>,

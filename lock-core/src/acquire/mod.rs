@@ -253,8 +253,9 @@ impl Core {
 
     /// The state of a grant that came in time.
     fn live(&self, undo: &Undo<'_>, lease: &LeaseOptions, grant: &Grant) -> Result<Arc<LiveGrant>, Error> {
-        let live = LiveGrant::new(undo.attempt.clone(), grant, *lease, self.granularity);
-        if live.is_held(&*self.keeper.clock) {
+        let now = self.keeper.clock.now();
+        let live = LiveGrant::new(undo.attempt.clone(), grant, now, *lease, self.granularity);
+        if now < live.deadline() {
             return Ok(live);
         }
         let what = "the grant came so late that its lease was over; it is released";

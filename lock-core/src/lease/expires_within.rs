@@ -77,7 +77,7 @@ mod tests {
 
     fn lease(grant: &Grant) -> Arc<LiveGrant> {
         let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), TTL).unwrap();
-        LiveGrant::new(Arc::new(attempt), grant, LeaseOptions::new(TTL), Duration::ZERO)
+        LiveGrant::new(Arc::new(attempt), grant, grant.sent_at, LeaseOptions::new(TTL), Duration::ZERO)
     }
 
     #[tokio::test]

@@ -34,13 +34,14 @@ impl LiveGrant {
     pub(crate) fn new(
         attempt: Arc<Attempt>,
         grant: &Grant,
+        now: BootInstant,
         mut options: LeaseOptions,
         granularity: Duration,
     ) -> Arc<Self> {
         options.renew_every = Some(spread(&attempt, options.renewal_interval()));
         attempt.set_token(grant.token);
         Arc::new(Self {
-            state: Mutex::new(LeaseState::new(grant, options, granularity)),
+            state: Mutex::new(LeaseState::new(grant, now, options, granularity)),
             attempt,
             scheduled: Mutex::new(None),
             ended: Notify::new(),
@@ -77,6 +78,12 @@ impl LiveGrant {
         state.is_held(clock.now()) && !self.is_doubtful()
     }
 
+    /// Whether the lease runs, whatever the grant still allows.
+    pub(crate) fn is_kept(&self, clock: &dyn Clock) -> bool {
+        let state = locked(&self.state);
+        state.is_held(clock.now())
+    }
+
     pub(crate) fn is_doubtful(&self) -> bool {
         self.doubtful.load(Ordering::Acquire)
     }
@@ -91,7 +98,7 @@ impl LiveGrant {
         if state.is_held(now) && !self.is_doubtful() { state.deadline().since(now) } else { Duration::ZERO }
     }
 
-    pub(super) fn deadline(&self) -> BootInstant {
+    pub(crate) fn deadline(&self) -> BootInstant {
         locked(&self.state).deadline()
     }
 

@@ -297,19 +297,18 @@ impl Carried for Keeper {
 
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Before anything else happens: what is announced from now on finds a listener.
-        let notices = asked(|| self.backend.notices());
-        run(self, notices)
+        let (notices, doubts) = (asked(|| self.backend.notices()), asked(|| self.backend.doubts()));
+        run(self, notices, doubts)
     }
 }
 
 type Batch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>)>;
 
 /// The task. It ends when the client and every guard are gone.
-async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>) {
+async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>) {
     // Where the keeper lives, the reaper can too.
     keeper.reaper.ensure_running();
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
-    let mut doubts = asked(|| keeper.backend.doubts());
     let mut idle_since = None;
     while !keeper.is_closed() {
         let (due, next) = keeper.due(&mut idle_since);
@@ -416,7 +415,7 @@ mod tests {
         let cycle = || {
             let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
             let grant = Grant::new(None, clock.now(), lease.ttl);
-            let live = LiveGrant::new(Arc::new(attempt), &grant, lease, Duration::ZERO);
+            let live = LiveGrant::new(Arc::new(attempt), &grant, clock.now(), lease, Duration::ZERO);
             keeper.register(&live);
             keeper.settle(&live, Event::Release);
         };

@@ -47,6 +47,16 @@ async fn every_lease_is_verified_when_the_server_may_have_forgotten_it() {
 }
 
 #[tokio::test]
+async fn a_lease_is_verified_when_the_server_may_have_forgotten_it_before_the_keeper_runs() {
+    let lab = Lab::new();
+    // The keeper's task begins when this one waits.
+    let guard = lab.connect().mutex("gone").with_lease(minute()).lock().await.unwrap();
+    lab.store.lose("gone");
+    lab.line.raises_doubts();
+    assert_eq!(soon("the loss is found", guard.lost()).await, LossReason::Taken);
+}
+
+#[tokio::test]
 async fn a_loss_that_the_server_announces_is_told_with_its_reason() {
     let lab = Lab::new();
     lab.line.announces_losses();

@@ -58,7 +58,7 @@ fn remaining(granted_at: u64, trip: u64, heartbeat_trip: impl Fn(u32) -> u64) ->
         }
         if now == granted_at {
             let grant = Grant::new(None, at(now), session.end().since(at(now)).min(TTL));
-            guard = Some(LeaseState::new(&grant, LeaseOptions::new(TTL), GRANULARITY));
+            guard = Some(LeaseState::new(&grant, at(now), LeaseOptions::new(TTL), GRANULARITY));
         }
         let Some(guard) = &mut guard else { continue };
         if let Some((sent_at, ttl)) =

@@ -43,7 +43,7 @@ pub struct LeaseState {
     phase: Phase,
     options: LeaseOptions,
     granularity: Duration,
-    granted_at: BootInstant,
+    held_since: BootInstant,
     deadline: BootInstant,
     renew_at: BootInstant,
     /// The instant at which the renewal that is under way was sent.
@@ -63,14 +63,14 @@ pub struct LeaseState {
 }
 
 impl LeaseState {
-    /// The lease of a fresh grant.
+    /// The lease of a fresh grant, which its holder has from `now` on.
     #[must_use]
-    pub fn new(grant: &Grant, options: LeaseOptions, granularity: Duration) -> Self {
+    pub fn new(grant: &Grant, now: BootInstant, options: LeaseOptions, granularity: Duration) -> Self {
         let mut state = Self {
             phase: Phase::Held,
             options,
             granularity,
-            granted_at: grant.sent_at,
+            held_since: now,
             deadline: grant.sent_at,
             renew_at: BootInstant::FAR_FUTURE,
             in_flight: None,
@@ -257,14 +257,14 @@ impl LeaseState {
         self.options.auto_renew |= wish.auto_renew;
         if self.options.auto_renew {
             // A shorter interval counts from the last renewal, which made the lease as long as it is.
-            let due = if longer { now } else { self.kept_until.minus(self.options.ttl).plus(interval) };
+            let due = if longer { now } else { self.due_after_full() };
             self.renew_at = self.renew_at.min(due);
         }
     }
 
     /// The instant at which the renewal under way, if any, is given up: it may have gone with the task that sent it.
     fn overdue_at(&self) -> BootInstant {
-        self.in_flight.map_or(self.granted_at, |sent| sent.plus(self.options.renewal_interval()))
+        self.in_flight.map_or(self.held_since, |sent| sent.plus(self.options.renewal_interval()))
     }
 
     /// Has the next renewal sent at once, if there is to be one.
@@ -288,19 +288,17 @@ impl LeaseState {
     /// The server keeps the grant for `valid_for` from `sent_at` at least.
     fn extend_to(&mut self, sent_at: BootInstant, valid_for: Duration) {
         let mut end = sent_at.plus(valid_for.saturating_sub(self.margin_of(valid_for)));
-        let mut renew_at = BootInstant::FAR_FUTURE;
-        if self.options.auto_renew {
-            // Due one interval after the lease was full; an extension by hand puts the next renewal off.
-            let surplus = valid_for.saturating_sub(self.options.ttl);
-            renew_at = sent_at.plus(surplus.saturating_add(self.options.renewal_interval()));
-        }
         self.kept_until = self.kept_until.max(sent_at.plus(valid_for));
         self.kept_for = valid_for;
-        if self.is_in_parts() {
-            renew_at = renew_at.min(sent_at.plus(self.interval_in_parts(valid_for)));
-        }
+        let renew_at = if self.is_in_parts() {
+            sent_at.plus(self.interval_in_parts(valid_for))
+        } else if self.options.auto_renew {
+            self.due_after_full()
+        } else {
+            BootInstant::FAR_FUTURE
+        };
         if let Some(max) = self.options.max_hold {
-            end = end.min(self.granted_at.plus(max));
+            end = end.min(self.held_since.plus(max));
         }
         // An answer that was overtaken by a longer extension takes nothing away.
         if end >= self.deadline {
@@ -309,6 +307,12 @@ impl LeaseState {
         } else if self.is_renewed() {
             self.renew_at = self.renew_at.max(renew_at);
         }
+    }
+
+    /// The instant one interval after the server kept the grant for a whole TTL: a longer extension by hand puts the next renewal off,
+    /// a shorter one does not.
+    fn due_after_full(&self) -> BootInstant {
+        self.kept_until.plus(self.options.renewal_interval()).minus(self.options.ttl)
     }
 
     /// The part of this time that is not counted on.

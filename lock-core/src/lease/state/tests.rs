@@ -9,7 +9,7 @@ fn at(ms: u64) -> BootInstant {
 }
 
 fn lease(options: LeaseOptions) -> LeaseState {
-    LeaseState::new(&Grant::new(None, at(0), TTL), options, Duration::from_millis(2))
+    LeaseState::new(&Grant::new(None, at(0), TTL), at(0), options, Duration::from_millis(2))
 }
 
 fn answer(sent: u64, answer: Answer) -> Event {
@@ -31,7 +31,7 @@ fn the_least_that_is_left_is_that_at_the_next_renewal_less_the_margin() {
 #[test]
 fn the_least_that_is_left_of_a_lease_in_parts_is_that_of_a_part() {
     let (asked, part) = (LeaseOptions::new(Duration::from_secs(60)), Duration::from_secs(9));
-    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), asked, Duration::from_millis(2));
+    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), at(0), asked, Duration::from_millis(2));
     assert_eq!(lease.least_left(), Duration::from_millis(9000 - 90 - 2 - 3000));
     assert_eq!(lease.wake_at(), Some(at(3000)), "it is renewed when so much is left");
     lease.step(at(3000), Event::Tick);
@@ -97,8 +97,12 @@ fn a_suspicion_is_dispelled_only_by_a_renewal_that_was_sent_after_it() {
     assert_eq!(lease.step(at(1200), Event::Tick).renew, Some(TTL));
     let verified = lease.step(at(1210), answer(1200, Answer::Renewed(TTL)));
     assert_eq!(verified.wake_at, Some(at(2200)));
-    let mut kept_by_hand =
-        LeaseState::new(&Grant::new(None, at(0), TTL), LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
+    let mut kept_by_hand = LeaseState::new(
+        &Grant::new(None, at(0), TTL),
+        at(0),
+        LeaseOptions::new(TTL).with_auto_renew(false),
+        Duration::ZERO,
+    );
     kept_by_hand.step(at(100), Event::Suspect);
     assert_eq!(kept_by_hand.step(at(101), Event::Tick).renew, None);
 }
@@ -174,10 +178,21 @@ fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
 #[test]
 fn a_server_that_counts_in_coarser_units_keeps_all_of_it() {
     let unrenewed = LeaseOptions::new(TTL).with_auto_renew(false);
-    let state =
-        |ms| LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), unrenewed, Duration::from_millis(2));
+    let state = |ms| {
+        LeaseState::new(&Grant::new(None, at(0), Duration::from_millis(ms)), at(0), unrenewed, Duration::from_millis(2))
+    };
     assert_eq!(state(2998).wake_at(), Some(at(2998 - 29 - 2).minus(Duration::from_micros(980))));
     assert_eq!(state(2997).wake_at(), Some(at(999)), "a third of what it keeps");
+}
+
+#[test]
+fn the_longest_hold_counts_from_the_holders_beginning() {
+    // A waiter was handed the lock by an answer to a question of 600 ms before.
+    let grant = Grant::new(None, at(0), Duration::from_secs(2)).with_claim();
+    let options = LeaseOptions::new(TTL).with_max_hold(Duration::from_millis(500));
+    let mut lease = LeaseState::new(&grant, at(600), options, Duration::from_millis(2));
+    assert!(lease.is_held(at(1099)) && !lease.is_held(at(1100)));
+    assert_eq!(lease.step(at(600), Event::Tick).renew, Some(TTL), "it is claimed all the same");
 }
 
 #[test]
@@ -195,12 +210,12 @@ fn the_longest_hold_stops_renewals() {
 fn a_server_that_keeps_a_part_is_asked_again_in_time() {
     let part = |ms: u64, asked| Answer::Part { valid_for: Duration::from_millis(ms), asked };
     let grant = Grant::new(None, at(0), Duration::from_millis(900));
-    let mut renewed = LeaseState::new(&grant, LeaseOptions::new(TTL), Duration::ZERO);
+    let mut renewed = LeaseState::new(&grant, at(0), LeaseOptions::new(TTL), Duration::ZERO);
     assert_eq!(renewed.wake_at(), Some(at(300)), "a third of the part, not of the TTL");
     assert_eq!(renewed.step(at(300), Event::Tick).renew, Some(TTL));
     assert_eq!(renewed.step(at(310), answer(300, part(1200, TTL))).wake_at, Some(at(300 + 400)));
 
-    let mut unrenewed = LeaseState::new(&grant, LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
+    let mut unrenewed = LeaseState::new(&grant, at(0), LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
     assert_eq!(unrenewed.step(at(300), Event::Tick).renew, Some(Duration::from_millis(2700)), "what is left of it");
     unrenewed.step(at(310), answer(300, part(900, Duration::from_millis(2700))));
     assert_eq!(unrenewed.step(at(600), Event::Tick).renew, Some(Duration::from_millis(2400)));
@@ -222,7 +237,7 @@ fn a_claim_or_a_part_without_an_answer_is_asked_for_again_also_without_renewal()
     let unrenewed = LeaseOptions::new(TTL).with_auto_renew(false);
     let part = Grant::new(None, at(0), Duration::from_millis(900));
     for (grant, due) in [(part, 300), (Grant::new(None, at(0), TTL).with_claim(), 20)] {
-        let mut lease = LeaseState::new(&grant, unrenewed, Duration::ZERO);
+        let mut lease = LeaseState::new(&grant, at(0), unrenewed, Duration::ZERO);
         assert!(lease.step(at(due), Event::Tick).renew.is_some());
         assert_eq!(lease.step(at(due + 10), answer(due, Answer::Unknown)).wake_at, Some(at(due + 60)));
     }
@@ -239,7 +254,7 @@ fn an_extension_by_hand_is_kept_in_parts_too() {
 #[test]
 fn a_claim_is_due_almost_at_once_even_without_renewal() {
     let grant = Grant::new(None, at(0), Duration::from_secs(2)).with_claim();
-    let mut lease = LeaseState::new(&grant, LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
+    let mut lease = LeaseState::new(&grant, at(0), LeaseOptions::new(TTL).with_auto_renew(false), Duration::ZERO);
     assert_eq!(lease.step(at(20), Event::Tick).renew, Some(TTL));
     lease.step(at(22), answer(21, Answer::Renewed(TTL)));
     assert_eq!(lease.deadline(), at(21 + 2970));
@@ -253,6 +268,26 @@ fn an_extension_by_hand_is_not_shortened_by_the_next_renewal() {
     assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
     let due = 100 + 57_000 + 1000;
     assert_eq!(lease.step(at(due), Event::Tick).renew, Some(TTL));
+}
+
+#[test]
+fn short_extensions_by_hand_put_no_renewal_off() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    // Each asks for what is left, which is more than the second that the holder wants.
+    for (now, left) in [(900, 2068), (1800, 1168), (2700, 268)] {
+        lease.step(at(now), answer(now, Answer::Renewed(Duration::from_millis(left))));
+        assert!(lease.wake_at() <= Some(at(1000)), "{:?} after {now} ms", lease.wake_at());
+    }
+    assert_eq!(lease.step(at(2900), Event::Tick).renew, Some(TTL));
+}
+
+#[test]
+fn an_extension_at_the_last_moment_is_followed_by_a_renewal() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    lease.step(at(2800), Event::Tick);
+    lease.step(at(2850), answer(2800, Answer::Unknown));
+    lease.step(at(2900), answer(2890, Answer::Renewed(Duration::from_secs(1))));
+    assert_eq!(lease.step(at(2900), Event::Tick).renew, Some(TTL));
 }
 
 #[test]
