@@ -18,6 +18,8 @@ pub(crate) struct Entry {
     pub(crate) gate: tokio::sync::Mutex<()>,
     /// Whether the request that holds the gate may wait for long.
     queued: AtomicBool,
+    /// Told when such a request begins.
+    began_to_wait: Notify,
     inside: Mutex<Option<Inside>>,
     entered: Notify,
     silence: Mutex<Option<Silence>>,
@@ -103,9 +105,17 @@ impl Entry {
         self.queued.load(Ordering::Acquire)
     }
 
+    /// Resolves when a request that may wait for long gets the gate after this call.
+    pub(crate) fn began_to_wait(&self) -> Notified<'_> {
+        self.began_to_wait.notified()
+    }
+
     /// Marks the request of the gate's holder as one that may wait for long, until the answer is dropped.
     pub(crate) fn queued(&self, waits: bool) -> Queued<'_> {
         self.queued.store(waits, Ordering::Release);
+        if waits {
+            self.began_to_wait.notify_waiters();
+        }
         Queued(self)
     }
 

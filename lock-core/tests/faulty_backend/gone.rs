@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Ending, ErrorKind, LeaseOptions, LossReason};
+use lock_core::{Ending, ErrorKind, LeaseOptions, LossReason, Owner};
 
 use crate::lab::{Fault, Lab};
 
@@ -25,6 +25,39 @@ async fn a_write_lock_whose_downgrade_was_not_answered_is_held_by_nobodys_word_a
     }
     let read = write.downgrade().await.unwrap();
     assert!(read.is_held() && lab.store.connect().rwlock("a").try_write().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_owner_whose_downgrade_was_not_answered_is_refused_rather_than_left_to_wait_for_itself() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lock = locks.rwlock("a").with_owner(Owner::new());
+    let write = lock.write().await.unwrap();
+    lab.line.set(Fault::LosesAnswers);
+    let failed = write.downgrade().await.unwrap_err();
+    lab.line.set(Fault::None);
+    assert_eq!(lock.try_write().await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(lock.try_read().await.unwrap_err().kind(), ErrorKind::Unsupported);
+    failed.guard.downgrade().await.unwrap().release().await.unwrap();
+    assert!(lock.try_write().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_downgrade_that_is_answered_after_the_end_of_the_lease_tells_the_loss() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let lease = LeaseOptions::new(Duration::from_secs(10)).with_auto_renew(false);
+    let write = locks.rwlock("a").with_lease(lease).write().await.unwrap();
+    lab.clock.advance(Duration::from_millis(9_850));
+    lab.line.set(Fault::KeepsAnswers);
+    let downgrading = tokio::spawn(write.downgrade());
+    lab.line.asked_times("downgrade", 1).await;
+    lab.clock.advance(Duration::from_millis(100));
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_millis(100)).await;
+    let failed = downgrading.await.unwrap().unwrap_err();
+    assert_eq!(failed.error.loss(), Some(&LossReason::Expired));
+    assert!(!failed.guard.is_held());
 }
 
 #[tokio::test]

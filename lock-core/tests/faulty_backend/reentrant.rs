@@ -341,3 +341,26 @@ async fn a_nested_lock_with_impossible_options_is_refused_and_the_outer_one_live
     lab.pass(SECOND * 60).await;
     assert!(outer.is_held());
 }
+
+#[tokio::test]
+async fn a_try_does_not_wait_behind_a_task_that_begins_to_wait_before_it() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    lab.line.set(Fault::KeepsAnswers);
+    let first = tree.trying();
+    lab.line.asked_times("try_enter", 1).await;
+    let (waiting, second) = (tree.locking(), tree.trying());
+    lab.settle().await;
+    lab.line.set(Fault::None);
+    // The first try is answered, and the task that waits has its turn.
+    lab.pass(Duration::from_millis(50)).await;
+    lab.line.asked_times("enter", 1).await;
+    lab.line.asked_times("try_enter", 2).await;
+    assert!(first.await.unwrap().unwrap().is_none());
+    assert!(second.await.unwrap().unwrap().is_none());
+    assert!(!waiting.is_finished());
+    drop(held);
+    lab.settle().await;
+    assert!(waiting.await.unwrap().unwrap().is_some());
+}

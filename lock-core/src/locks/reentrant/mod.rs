@@ -309,7 +309,7 @@ impl ReentrantMutex {
     /// Waits until no other task of the owner asks the server; `None` at the deadline. A try does not wait for a request
     /// that waits itself.
     async fn pass_gate<'a>(&self, entry: &'a Entry, wait: Wait) -> Option<tokio::sync::MutexGuard<'a, ()>> {
-        let clock = &self.core.keeper.clock;
+        let (clock, began_to_wait) = (&self.core.keeper.clock, entry.began_to_wait());
         let until = match wait.deadline() {
             None if entry.is_queued() => return entry.gate.try_lock().ok(),
             None => clock.now().plus(self.core.options.op_timeout),
@@ -318,6 +318,7 @@ impl ReentrantMutex {
         tokio::select! {
             biased;
             gate = entry.gate.lock() => Some(gate),
+            () = began_to_wait, if wait.deadline().is_none() => None,
             () = clock.sleep_until(until) => None,
         }
     }

@@ -132,7 +132,11 @@ impl WriteGuard {
         match bounded(clock, live.attempt.op_timeout, Phase::Downgrade, asked).await {
             Ok(()) => {
                 live.set_doubtful(false);
-                Ok(ReadGuard(self.held))
+                // The answer may have come after the end of the lease.
+                match self.check(Phase::Downgrade) {
+                    Ok(()) => Ok(ReadGuard(self.held)),
+                    Err(error) => Err(DowngradeError { guard: self, error }),
+                }
             }
             Err(error) => {
                 if !error.is_definite() {

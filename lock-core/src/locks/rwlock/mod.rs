@@ -406,11 +406,12 @@ impl RwLock {
         })
     }
 
-    /// A use lasts from the request until the guard's end, or until the guard's lock is lost.
+    /// A use lasts from the request until the guard's end, or until the guard's lock is lost. A downgrade without an answer ends none: the
+    /// grant is renewed, and the owner would wait for itself.
     fn is_in_use(&self, grant: &UsedGrant) -> bool {
         match grant.get().map(Weak::upgrade) {
             None => true,
-            Some(live) => live.is_some_and(|live| live.is_held(&*self.core.keeper.clock)),
+            Some(live) => live.is_some_and(|live| live.is_kept(&*self.core.keeper.clock)),
         }
     }
 }
