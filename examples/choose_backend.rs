@@ -32,9 +32,9 @@ impl App {
         Ok(Self { locks })
     }
 
-    async fn nightly_report(&self) -> Result<(), Error> {
-        let report = self.locks.mutex("nightly-report").with_ttl(LEASE);
-        if !only_once(&report).await? {
+    async fn clean_up(&self) -> Result<(), Error> {
+        let uploads = self.locks.mutex("uploads").with_ttl(LEASE);
+        if !one_at_a_time(&uploads).await? {
             println!("somebody else is at it");
         }
         match self.locks.semaphore("mail-server", 3) {
@@ -52,11 +52,11 @@ fn on_memcached(url: &str) -> MemcachedConfig {
 }
 
 /// A library takes the handle that it needs; it never learns which backend made it.
-async fn only_once(report: &Mutex) -> Result<bool, Error> {
-    let Some(guard) = report.try_lock_for(Duration::from_secs(15)).await? else { return Ok(false) };
-    let pages = guard.while_held(async { 42 }).await?;
+async fn one_at_a_time(uploads: &Mutex) -> Result<bool, Error> {
+    let Some(guard) = uploads.try_lock_for(Duration::from_secs(15)).await? else { return Ok(false) };
+    let removed = guard.while_held(async { 42 }).await?;
     let token = guard.fencing_token().map_or("none".to_owned(), |token| token.to_string());
-    println!("wrote {pages} pages under {:?}, fencing token {token}", report.name().as_str());
+    println!("removed {removed} files under {:?}, fencing token {token}", uploads.name().as_str());
     guard.release().await?;
     Ok(true)
 }
@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
     let outcome = match App::start(&url).await {
         Ok(app) => {
             println!("locks on {}", app.locks.backend_name());
-            app.nightly_report().await.map_err(Into::into)
+            app.clean_up().await.map_err(Into::into)
         }
         Err(error) => Err(error),
     };

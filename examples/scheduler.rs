@@ -56,7 +56,7 @@ async fn open(url: &str) -> Result<Locks, Box<dyn Error>> {
 
 /// One process: at each planned time it asks whether the run is still to be done. That is all there is to it.
 async fn work(url: &str) -> Result<(), Box<dyn Error>> {
-    let lock = open(url).await?.recorded("scheduler")?.with_ttl(TTL);
+    let lock = open(url).await?.recorded("reports")?.with_ttl(TTL);
     // A restarted server that knows no slots would have the last one run again.
     let once = Once::new(lock).with_required(&[Guarantee::RecordAcrossRestart])?;
     let cron: Cron = WHEN.parse()?;

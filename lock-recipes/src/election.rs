@@ -10,6 +10,7 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase, RecordedGuard, RecordedMu
 
 use crate::announcement::Announcement;
 use crate::leadership::Leadership;
+use crate::release::after_release;
 use crate::standing::Standing;
 use crate::term::Term;
 use crate::watch::LeadershipWatch;
@@ -98,7 +99,8 @@ impl Election {
     ///
     /// # Errors
     /// Those of [`RecordedMutex::lock`] and [`RecordedGuard::write`](lock_core::RecordedGuard::write);
-    /// [`ErrorKind::InvalidArgument`] for a margin above a third of the TTL, or an address that does not fit into a record.
+    /// [`ErrorKind::InvalidArgument`] for a margin above a third of the TTL, or an address that does not fit into a record;
+    /// [`ErrorKind::Protocol`] if the record is of something else, such as a job of this name that runs once: it stays as it is.
     ///
     /// # Cancel safety
     /// May be dropped at any await point: nothing of the campaign stays behind.
@@ -106,10 +108,16 @@ impl Election {
         let margin = self.checked_margin()?;
         let announcement = Announcement { address: self.address.clone() }.to_bytes(self.lock.name())?;
         let guard = self.cooled_lock().await?;
-        if let Err(error) = guard.write(&announcement).await {
+        // A record of something else is not this election's to overwrite.
+        let found = guard.record();
+        let foreign = if found.data.is_empty() { None } else { Announcement::of(found, self.lock.name()).err() };
+        let announced = match foreign {
+            Some(error) => Err(error),
+            None => guard.write(&announcement).await,
+        };
+        if let Err(error) = announced {
             // Not in the background: who campaigns again is not to meet its own lock.
-            let _ = guard.release().await;
-            return Err(error);
+            return Err(after_release(guard, error).await);
         }
         // A lock that was handed over is kept for a short time at first.
         let ttl = self.lock.lease().ttl;
@@ -117,8 +125,7 @@ impl Election {
         if guard.remaining() < ttl / 10 * 9 {
             let (clock, sent_at) = (self.lock.clock(), self.lock.clock().now());
             if let Err(error) = guard.extend(ttl).await {
-                let _ = guard.release().await;
-                return Err(error);
+                return Err(after_release(guard, error).await);
             }
             // What the servers keep at a time may be less than the TTL: a session, say. It counts from the request, however late the
             // answer has come.
@@ -158,7 +165,8 @@ impl Election {
             let began = Instant::now();
             let ran = tokio::select! {
                 biased;
-                ran = while_leading(leadership.term(), body(leadership.term().clone())) => ran,
+                // In a future, so that it is not called when the term is over by then.
+                ran = while_leading(leadership.term(), async { body(leadership.term().clone()).await }) => ran,
                 () = self.announce_again(&leadership) => None,
             };
             if let Err(error) = leadership.step_down().await {

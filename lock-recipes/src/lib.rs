@@ -26,6 +26,7 @@ mod leadership;
 mod once;
 mod outcome;
 mod progress;
+mod release;
 mod slot;
 mod standing;
 mod term;

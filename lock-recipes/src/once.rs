@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::driver::log;
-use lock_core::{Error, ErrorKind, FencingToken, Guarantee, Phase, RecordedGuard, RecordedMutex, WorkError};
+use lock_core::{Error, ErrorKind, FencingToken, Guarantee, Phase, Record, RecordedGuard, RecordedMutex, WorkError};
 
 use crate::outcome::{OnceError, Outcome};
 use crate::progress::{Progress, Stage};
+use crate::release::{after_release, release, unknown};
 use crate::slot::Slot;
 
 /// The pauses before a record is written again that may not have been written.
@@ -18,6 +19,9 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(
 
 /// The pause before each further try, where there are more.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells of a write that failed at last, after a try of which no answer came.
+const MAY_BE_WRITTEN: &str = "the record may be written by a try of which no answer came; the last one failed";
 
 /// The treatment of a slot that was begun by somebody who has gone without saying how it ended: a process that crashed, a task
 /// that was dropped, a holder that was paused for longer than its lease.
@@ -92,7 +96,8 @@ pub struct Once {
 }
 
 impl Once {
-    /// The job of this lock's name. The lock's lease is renewed while the job runs.
+    /// The job of this lock's name. The lock's lease is renewed while the job runs. Its TTL may be half of the record's
+    /// [retention](RecordedMutex::with_retention) at most: of a holder that has crashed, the lock is not to outlast what is recorded.
     #[must_use]
     pub fn new(lock: RecordedMutex) -> Self {
         Self {
@@ -276,8 +281,9 @@ impl Once {
         J: FnOnce(FencingToken) -> F,
         F: Future<Output = T>,
     {
+        self.check_ttl().map_err(OnceError::NotRun)?;
         let seen =
-            self.lock.peek().await.and_then(|record| Progress::of(record.as_ref())).map_err(OnceError::NotRun)?;
+            self.lock.peek().await.and_then(|record| self.progress(record.as_ref())).map_err(OnceError::NotRun)?;
         // Without the lock nobody can tell whether who has begun it is still at it.
         if let Some(seen) = seen.filter(|seen| self.is_over(seen, slot) && !seen.is_open(slot)) {
             if seen.is_older_than(self.lock.retention() / 2) {
@@ -290,9 +296,9 @@ impl Once {
             Ok(None) => return Ok(Outcome::Busy(self.holder().await)),
             Err(error) => return Err(OnceError::NotRun(error)),
         };
-        let found = match Progress::of(Some(guard.record())) {
+        let found = match self.progress(Some(guard.record())) {
             Ok(found) => found,
-            Err(error) => return Err(OnceError::NotRun(ended(guard, error).await)),
+            Err(error) => return Err(OnceError::NotRun(after_release(guard, error).await)),
         };
         if let Some(found) = found.filter(|found| self.is_over(found, slot)) {
             release(guard).await;
@@ -300,7 +306,7 @@ impl Once {
         }
         let started = Progress::new(slot, Stage::Started, self.lock.owner());
         if let Err(error) = self.write(&guard, &started.to_bytes()).await {
-            return Err(OnceError::NotStarted(ended(guard, error).await));
+            return Err(OnceError::NotStarted(after_release(guard, error).await));
         }
         self.run_started(guard, &started, job, counts).await
     }
@@ -412,48 +418,67 @@ impl Once {
                 }
     }
 
-    /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times: only this
-    /// holder writes.
+    /// Writes the record, again if that is unknown or no server could be asked, as long as the lock is held and a few times.
     async fn write(&self, guard: &RecordedGuard, data: &[u8]) -> Result<(), Error> {
-        let clock = self.lock.clock();
-        for pause in PAUSES {
-            match guard.write(data).await {
-                Err(error) if may_pass(error.kind()) && guard.is_held() => {
-                    log(
-                        || tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again"),
-                    );
-                    clock.sleep_until(clock.now().plus(pause)).await;
-                }
-                written => return written,
-            }
-        }
-        guard.write(data).await
+        self.write_after(guard, data, PAUSES).await
     }
 
     /// Writes how a job ended, again for as long as the lock is held, and for one TTL at most: a lock may be renewed although no record is
     /// taken down.
     async fn write_end(&self, guard: &RecordedGuard, end: &Progress) -> Result<(), Error> {
-        let (data, clock) = (end.to_bytes(), self.lock.clock());
+        let clock = self.lock.clock();
         let until = clock.now().plus(self.lock.lease().ttl);
-        let mut written = self.write(guard, &data).await;
-        while let Err(error) = &written
-            && may_pass(error.kind())
-            && clock.now() < until
-        {
-            clock.sleep_until(until.min(clock.now().plus(LONG_PAUSE))).await;
-            if !guard.is_held() {
-                break;
+        let more =
+            std::iter::from_fn(|| Some(until.since(clock.now()).min(LONG_PAUSE)).filter(|pause| !pause.is_zero()));
+        self.write_after(guard, &end.to_bytes(), PAUSES.into_iter().chain(more)).await
+    }
+
+    /// Writes the record, again after each of these pauses if that is unknown or no server could be asked, as long as the lock is held: only
+    /// this holder writes. The outcome is unknown if that of any try was.
+    async fn write_after(
+        &self,
+        guard: &RecordedGuard,
+        data: &[u8],
+        pauses: impl IntoIterator<Item = Duration>,
+    ) -> Result<(), Error> {
+        let (clock, mut pauses, mut may_be_written) = (self.lock.clock(), pauses.into_iter(), false);
+        loop {
+            let Err(error) = guard.write(data).await else { return Ok(()) };
+            let failed = |error| if may_be_written { unknown(error, self.lock.name(), MAY_BE_WRITTEN) } else { error };
+            if !may_pass(error.kind()) || !guard.is_held() {
+                return Err(failed(error));
             }
-            written = guard.write(&data).await;
+            let Some(pause) = pauses.next() else { return Err(failed(error)) };
+            clock.sleep_until(clock.now().plus(pause)).await;
+            if !guard.is_held() {
+                return Err(failed(error));
+            }
+            log(|| tracing::debug!(name = %self.lock.name(), %error, "a record may not be written; writing it again"));
+            may_be_written |= !error.is_definite();
         }
-        written
+    }
+
+    /// Reads what a record beside this lock says.
+    fn progress(&self, record: Option<&Record>) -> Result<Option<Progress>, Error> {
+        Progress::of(record, self.lock.name())
+    }
+
+    /// Refuses a TTL after which the record of a holder that has crashed could be gone: nobody can have it kept for longer while its lock
+    /// is there.
+    fn check_ttl(&self) -> Result<(), Error> {
+        let (ttl, retention) = (self.lock.lease().ttl, self.lock.retention());
+        if ttl <= retention / 2 {
+            return Ok(());
+        }
+        let what = format!("the TTL is {ttl:?}, more than half of its record's retention of {retention:?}");
+        Err(Error::new(ErrorKind::InvalidArgument, Phase::Configure, what).with_name(self.lock.name()))
     }
 
     /// Has a record that is still asked for kept for longer, unless somebody has the lock or it has changed: best effort, once in half
     /// of its retention. Whoever wants another slot meanwhile finds it busy.
     async fn refresh(&self, seen: &Progress) {
         let Ok(Some(guard)) = self.lock.try_lock().await else { return };
-        if Progress::of(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen)) {
+        if self.progress(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen)) {
             self.tell_failure(guard.write(&seen.refreshed().to_bytes()).await);
         }
         release(guard).await;
@@ -477,19 +502,6 @@ fn may_pass(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable)
 }
 
-/// Releases the lock. It ends with its lease if that fails; what is recorded counts.
-async fn release(guard: RecordedGuard) {
-    let name = guard.name().clone();
-    if let Err(error) = guard.release().await {
-        log(|| tracing::debug!(%name, %error, "the lock of a job was not released"));
-    }
-}
-
-async fn ended(guard: RecordedGuard, error: Error) -> Error {
-    release(guard).await;
-    error
-}
-
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
@@ -502,7 +514,7 @@ mod tests {
     use super::*;
 
     const TTL: Duration = Duration::from_secs(3600);
-    const MINUTE: Duration = Duration::from_secs(60);
+    const RETENTION: Duration = Duration::from_secs(2 * 3600);
 
     fn once(store: &MemoryStore) -> Once {
         once_for(store, TTL)
@@ -512,7 +524,7 @@ mod tests {
         let mut client = ClientOptions::default();
         client.lease = LeaseOptions::new(ttl);
         let locks: MemoryLocks = store.connect_with(MemoryConfig::default().with_client(client)).unwrap();
-        Once::new(locks.recorded("job").unwrap().with_retention(MINUTE))
+        Once::new(locks.recorded("job").unwrap().with_retention(RETENTION))
     }
 
     /// Lets a future do what it can at each second of this time; its output, if it has ended.
@@ -539,7 +551,7 @@ mod tests {
         let (one, other) = (once(&store), once(&store));
         {
             let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true));
-            assert!(during(&clock, MINUTE + Duration::from_secs(1), run.as_mut()).await.is_none());
+            assert!(during(&clock, RETENTION + Duration::from_secs(1), run.as_mut()).await.is_none());
         }
         let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
         assert!(matches!(again, Outcome::Skipped { slot, .. } if slot == Slot::from(1)), "{again:?}");
@@ -553,7 +565,7 @@ mod tests {
         let (one, second) = (once(&store), Duration::from_secs(1));
         let (end, ended) = tokio::sync::oneshot::channel();
         let mut run = pin!(one.run_if(1.into(), |_| ended, |_| true));
-        assert!(during(&clock, MINUTE / 4 - second, run.as_mut()).await.is_none());
+        assert!(during(&clock, RETENTION / 4 - second, run.as_mut()).await.is_none());
         let begun = one.lock.read().await.unwrap().unwrap().data;
         assert!(!String::from_utf8(begun).unwrap().contains("refreshed"), "a short job's is written once");
         store.set_delay(second * 2, second * 2, 0);
@@ -563,7 +575,7 @@ mod tests {
         assert!(during(&clock, second, run.as_mut()).await.is_none(), "what is under way may come after the end");
         let outcome = during(&clock, second, run.as_mut()).await.expect("it should have ended").unwrap();
         assert_eq!(outcome, Outcome::Ran(Ok("receipt")));
-        let progress = Progress::of(one.lock.read().await.unwrap().as_ref()).unwrap().unwrap();
+        let progress = one.progress(one.lock.read().await.unwrap().as_ref()).unwrap().unwrap();
         assert_eq!(progress.stage, Stage::Done);
     }
 
@@ -577,9 +589,9 @@ mod tests {
             let mut run = pin!(one.run_if(1.into(), |_| std::future::pending::<()>(), |()| true));
             assert!(during(&clock, Duration::ZERO, run.as_mut()).await.is_none());
             store.set_reachable(false);
-            assert!(during(&clock, MINUTE / 3, run.as_mut()).await.is_none());
+            assert!(during(&clock, RETENTION / 3, run.as_mut()).await.is_none());
             store.set_reachable(true);
-            assert!(during(&clock, MINUTE, run.as_mut()).await.is_none());
+            assert!(during(&clock, RETENTION, run.as_mut()).await.is_none());
         }
         let again = other.with_wait(TTL).run(1, |_| async {}).await.unwrap();
         assert!(matches!(again, Outcome::Skipped { .. }), "{again:?}");

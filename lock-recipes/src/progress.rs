@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{Error, ErrorKind, Owner, Phase, Record};
+use lock_core::{Error, ErrorKind, LockName, Owner, Phase, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
@@ -47,15 +47,15 @@ impl Progress {
         Self { slot, stage, by, at: now(), refreshed: None }
     }
 
-    /// Reads what a record says; `None` if nothing was written yet, or all was forgotten.
+    /// Reads what the record of this job says; `None` if nothing was written yet, or all was forgotten.
     ///
     /// # Errors
     /// If it holds something else.
-    pub(crate) fn of(record: Option<&Record>) -> Result<Option<Self>, Error> {
+    pub(crate) fn of(record: Option<&Record>, job: &LockName) -> Result<Option<Self>, Error> {
         let Some(record) = record.filter(|record| !record.data.is_empty()) else { return Ok(None) };
         serde_json::from_slice(&record.data).map(Some).map_err(|error| {
             let what = "the record beside the lock is not of a job that runs once";
-            Error::new(ErrorKind::Protocol, Phase::Inspect, what).with_source(error)
+            Error::new(ErrorKind::Protocol, Phase::Inspect, what).with_name(job).with_source(error)
         })
     }
 
@@ -114,15 +114,16 @@ mod tests {
 
     #[test]
     fn whatever_a_record_says_is_a_progress_or_an_error() {
+        let job = LockName::from("job");
         let sample = Progress::new(Slot::from(u64::MAX), Stage::Started, &Owner::new());
         let samples = [sample.to_bytes(), sample.refreshed().to_bytes()];
         fuzz::bytes("progress of jobs", &samples.each_ref().map(|sample| &**sample), |bytes| {
             let mut record = Record::new(FencingToken::new(1).unwrap());
             record.data = bytes.to_vec();
-            match Progress::of(Some(&record)) {
+            match Progress::of(Some(&record), &job) {
                 Ok(Some(read)) => {
                     record.data = read.to_bytes();
-                    assert_eq!(Progress::of(Some(&record)).unwrap(), Some(read.clone()));
+                    assert_eq!(Progress::of(Some(&record), &job).unwrap(), Some(read.clone()));
                     let _: Outcome<()> = read.skipped();
                 }
                 Ok(None) => assert!(bytes.is_empty()),

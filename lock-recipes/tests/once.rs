@@ -291,6 +291,7 @@ async fn a_foreign_record_is_an_error_and_stays() {
     held.release().await.unwrap();
     let error = once(&locks).run(1, |_| async {}).await.unwrap_err();
     assert!(matches!(&error, OnceError::NotRun(error) if error.kind() == ErrorKind::Protocol), "{error:?}");
+    assert_eq!(error.error().name(), Some("job"), "{error:?}");
     assert_eq!(foreign.read().await.unwrap().unwrap().data, b"somebody else's");
 }
 

@@ -1,5 +1,5 @@
 //! Backends that can do less than the one in memory: locks cannot be left, or end by a coarse clock, and
-//! records are not taken down.
+//! records are not taken down, or answers are lost.
 
 #![cfg(test)]
 
@@ -17,7 +17,7 @@ use lock_core::{
     Client, ClientOptions, Error, ErrorKind, FencingToken, Guarantees, LeaseOptions, LockName, MemoryLocks, Phase,
     Support,
 };
-use lock_recipes::{Election, Once, OnceError, Outcome};
+use lock_recipes::{Attempts, Election, Once, OnceError, Outcome};
 
 /// The memory backend without an ability.
 #[derive(Debug)]
@@ -28,9 +28,38 @@ struct Lesser {
     granularity: Duration,
     /// The number of times that a record is written yet.
     writes: AtomicU64,
+    /// Whether the last of these is carried out without an answer.
+    loses_last_answer: bool,
+    /// The time that a renewal takes.
+    renewal: Duration,
+    renewals: Arc<AtomicU64>,
+    /// Whether releases are carried out without an answer.
+    loses_releases: bool,
 }
 
 impl Lesser {
+    /// Everything that the memory backend can.
+    fn named(name: &'static str) -> Self {
+        let locks = MemoryLocks::new();
+        let granularity = locks.backend().granularity();
+        let writes = AtomicU64::new(u64::MAX);
+        Self {
+            name,
+            locks,
+            leave: Support::Yes,
+            granularity,
+            writes,
+            loses_last_answer: false,
+            renewal: Duration::ZERO,
+            renewals: Arc::default(),
+            loses_releases: false,
+        }
+    }
+
+    fn connect(self) -> Client<Self> {
+        Client::new(self, ClientOptions::default()).unwrap()
+    }
+
     fn inner(&self) -> &MemoryBackend {
         self.locks.backend()
     }
@@ -57,11 +86,14 @@ impl Backend for Lesser {
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
+        self.renewals.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(self.renewal).await;
         self.inner().renew(batch).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        self.inner().release(attempt).await
+        let released = self.inner().release(attempt).await;
+        if self.loses_releases { Err(Error::indeterminate(Phase::Release, "the answer is lost")) } else { released }
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
@@ -89,26 +121,23 @@ impl RecordBackend for Lesser {
         data: Option<&[u8]>,
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
-        let is_refused = data.is_some()
-            && self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
-        if is_refused {
-            return Err(Error::new(ErrorKind::Unavailable, Phase::Hold, "the disk is full"));
+        if data.is_none() {
+            return self.inner().write_record(attempt, token, data, retention).await;
         }
-        self.inner().write_record(attempt, token, data, retention).await
+        match self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, Phase::Hold, "the disk is full")),
+            Ok(1) if self.loses_last_answer => {
+                self.inner().write_record(attempt, token, data, retention).await?;
+                Err(Error::indeterminate(Phase::Hold, "the answer is lost"))
+            }
+            Ok(_) => self.inner().write_record(attempt, token, data, retention).await,
+        }
     }
 }
 
 #[tokio::test]
 async fn a_job_whose_lock_cannot_be_left_is_refused_when_that_is_asked_for() {
-    let locks = MemoryLocks::new();
-    let backend = Lesser {
-        name: "never leaves",
-        granularity: locks.backend().granularity(),
-        leave: Support::No,
-        locks,
-        writes: AtomicU64::new(u64::MAX),
-    };
-    let locks = Client::new(backend, ClientOptions::default()).unwrap();
+    let locks = Lesser { leave: Support::No, ..Lesser::named("never leaves") }.connect();
     let once = Once::new(locks.recorded("job").unwrap());
     let refused = once.clone().with_at_least(Duration::from_secs(1)).unwrap_err();
     assert_eq!((refused.kind(), refused.phase()), (ErrorKind::Unsupported, Phase::Configure), "{refused}");
@@ -121,13 +150,7 @@ const COARSE: Duration = Duration::from_secs(5);
 
 /// A client whose leases last five seconds, and are counted on for two of them.
 fn coarse() -> Client<Lesser> {
-    let backend = Lesser {
-        name: "coarse",
-        locks: MemoryLocks::new(),
-        leave: Support::Yes,
-        granularity: Duration::from_secs(3),
-        writes: AtomicU64::new(u64::MAX),
-    };
+    let backend = Lesser { granularity: Duration::from_secs(3), ..Lesser::named("coarse") };
     let mut options = ClientOptions::default();
     options.lease = LeaseOptions::new(COARSE);
     Client::new(backend, options).unwrap()
@@ -143,6 +166,35 @@ async fn a_leader_whose_margin_is_above_what_renewals_leave_leads_until_then() {
     ran.expect("its term was over at once, again and again").unwrap();
 }
 
+/// Its first renewal comes when its margin has begun.
+#[tokio::test]
+async fn a_leader_whose_term_is_over_when_its_lock_is_confirmed_is_not_called() {
+    let renewals = Arc::<AtomicU64>::default();
+    let backend = Lesser {
+        granularity: Duration::from_secs(3),
+        renewal: Duration::from_millis(1500),
+        renewals: renewals.clone(),
+        ..Lesser::named("coarse and slow")
+    };
+    let lock = backend.connect().recorded("leader").unwrap().with_ttl(COARSE);
+    let election = Election::new(lock).with_margin(COARSE / 3);
+    let calls = AtomicU64::new(0);
+    let run = election.run(|_| {
+        calls.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<()>()
+    });
+    let second_term = async {
+        while renewals.load(Ordering::SeqCst) < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        second = tokio::time::timeout(Duration::from_secs(15), second_term) => second.expect("it campaigns again"),
+        ended = run => panic!("{ended:?}"),
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
 #[tokio::test]
 async fn an_end_is_told_when_it_leads_no_more_and_not_before() {
     let locks = coarse();
@@ -155,15 +207,7 @@ async fn an_end_is_told_when_it_leads_no_more_and_not_before() {
 /// Its lock is renewed all the while.
 #[tokio::test]
 async fn a_value_whose_end_is_never_taken_down_comes_back_all_the_same() {
-    let locks = MemoryLocks::new();
-    let backend = Lesser {
-        name: "full",
-        granularity: locks.backend().granularity(),
-        leave: Support::Yes,
-        locks,
-        writes: AtomicU64::new(1),
-    };
-    let locks = Client::new(backend, ClientOptions::default()).unwrap();
+    let locks = Lesser { writes: AtomicU64::new(1), ..Lesser::named("full") }.connect();
     let once = Once::new(locks.recorded("job").unwrap().with_ttl(Duration::from_secs(3)));
     let run = once.run(1, |_| async { "receipt" });
     let error = tokio::time::timeout(Duration::from_secs(30), run).await.expect("it goes on for ever").unwrap_err();
@@ -172,4 +216,81 @@ async fn a_value_whose_end_is_never_taken_down_comes_back_all_the_same() {
         "{error:?}"
     );
     assert_eq!(error.into_value(), Some("receipt"));
+}
+
+/// A job whose record is written so often, the last time without an answer.
+fn once_with_writes(writes: u64) -> Once {
+    let backend =
+        Lesser { writes: AtomicU64::new(writes), loses_last_answer: true, ..Lesser::named("loses an answer") };
+    Once::new(backend.connect().recorded("job").unwrap().with_ttl(Duration::from_secs(3)))
+}
+
+#[tokio::test]
+async fn slots_that_may_be_forgotten_are_not_said_to_be_kept() {
+    // The first two are of the job.
+    let once = once_with_writes(3);
+    once.run(5, |_| async {}).await.unwrap();
+    let error = once.forget().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    assert_eq!((error.name(), error.backend()), (Some("job"), Some("loses an answer")));
+    let cause = std::error::Error::source(&error).expect("the last try's error");
+    assert!(cause.to_string().contains("the disk is full"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_slot_that_may_be_begun_is_not_said_to_be_free() {
+    let once = once_with_writes(1);
+    let error = once.run(5, |_| async {}).await.unwrap_err();
+    assert!(matches!(&error, OnceError::NotStarted(error) if !error.is_definite()), "{error:?}");
+    assert!(matches!(once.run(5, |_| async {}).await.unwrap(), Outcome::Skipped { .. }));
+}
+
+#[tokio::test]
+async fn an_end_that_may_be_recorded_is_not_said_to_be_missing() {
+    let once = once_with_writes(2).with_attempts(Attempts::AtLeastOnce);
+    let error = once.run(5, |_| async { "receipt" }).await.unwrap_err();
+    assert!(
+        matches!(&error, OnceError::NotRecorded { value: "receipt", source } if !source.is_definite()),
+        "{error:?}"
+    );
+    assert!(matches!(once.run(5, |_| async { "again" }).await.unwrap(), Outcome::Skipped { .. }));
+}
+
+#[tokio::test]
+async fn a_campaign_whose_lock_may_be_there_has_no_definite_outcome() {
+    let backend = Lesser { writes: AtomicU64::new(0), loses_releases: true, ..Lesser::named("loses releases") };
+    let error = Election::new(backend.connect().recorded("leader").unwrap()).campaign().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    assert_eq!((error.name(), error.backend()), (Some("leader"), Some("loses releases")));
+}
+
+#[tokio::test]
+async fn a_campaign_that_failed_has_released_its_lock() {
+    let backend = Lesser { writes: AtomicU64::new(0), ..Lesser::named("full") };
+    let locks = backend.connect();
+    let error = Election::new(locks.recorded("leader").unwrap()).campaign().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(locks.mutex("leader").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_election_leaves_the_record_of_a_job_as_it_is() {
+    let locks = MemoryLocks::new();
+    let once = Once::new(locks.recorded("nightly").unwrap());
+    once.run(5, |_| async {}).await.unwrap();
+    let error = Election::new(locks.recorded("nightly").unwrap()).campaign().await.unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Protocol, Some("nightly")), "{error:?}");
+    assert!(matches!(once.run(5, |_| async {}).await.unwrap(), Outcome::Skipped { .. }));
+    assert_eq!(once.run(6, |_| async { 6 }).await.unwrap(), Outcome::Ran(6));
+}
+
+#[tokio::test]
+async fn a_job_whose_lock_would_outlast_its_record_is_refused() {
+    let locks = MemoryLocks::new();
+    let minute = Duration::from_secs(60);
+    let recorded = || locks.recorded("job").unwrap().with_retention(minute);
+    let error = Once::new(recorded().with_ttl(minute / 2 + Duration::from_millis(1))).run(1, |_| async {}).await;
+    let error = error.unwrap_err();
+    assert!(matches!(&error, OnceError::NotRun(error) if error.kind() == ErrorKind::InvalidArgument), "{error:?}");
+    assert_eq!(Once::new(recorded().with_ttl(minute / 2)).run(1, |_| async { 1 }).await.unwrap(), Outcome::Ran(1));
 }
