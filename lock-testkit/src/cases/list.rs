@@ -267,6 +267,8 @@ cases! {
         "C-R08b" "K3 K12" renewal::an_extension_of_a_lease_that_is_over_is_refused ALL [];
         /// A shorter extension that is made at the same time as a longer one never shortens it, with 100 locks.
         "C-R08c" "K2" renewal::a_shorter_extension_never_shortens_a_longer_one SIMPLE [];
+        /// Extensions by hand for less than is left, one after the other, put no renewal off.
+        "C-R08d" "K2" renewal::short_extensions_put_no_renewal_off ALL [];
         /// A longest hold ends renewal: a leaked guard's lock becomes free.
         "C-R09" "K2" renewal::a_longest_hold_ends_renewal ALL [];
     }

@@ -225,6 +225,19 @@ pub(super) async fn an_extension_by_hand_lengthens_and_never_shortens(cx: Arc<Cx
     release(held).await
 }
 
+pub(super) async fn short_extensions_put_no_renewal_off(cx: Arc<Cx>) -> Verdict {
+    let lease = ms(1200);
+    let held = cx.contender().await?.with_lease(LeaseOptions::new(lease)).lock().await?;
+    // Three times as long as the lease would last without a renewal.
+    let began = Instant::now();
+    while began.elapsed() < lease * 3 {
+        held.extend(LeaseOptions::MIN_TTL).await?;
+        pass(lease / 5).await;
+        ensure!(held.is_held(), "lost {:?} after the grant, although the server answers", began.elapsed());
+    }
+    release(held).await
+}
+
 pub(super) async fn an_extension_of_a_lease_that_is_over_is_refused(cx: Arc<Cx>) -> Verdict {
     let lock = cx.contender().await?;
     let held = lock.unrenewed(ms(300)).lock().await?;
