@@ -266,9 +266,11 @@ impl Once {
     /// May be carried out although the future was dropped.
     pub async fn forget(&self) -> Result<bool, Error> {
         let Some(guard) = self.lock.try_lock_for(self.wait).await? else { return Ok(false) };
-        let forgotten = self.write(&guard, &[]).await;
+        if let Err(error) = self.write(&guard, &[]).await {
+            return Err(after_release(guard, error).await);
+        }
         release(guard).await;
-        forgotten.map(|()| true)
+        Ok(true)
     }
 
     async fn run_if<T, J, F>(

@@ -238,6 +238,13 @@ async fn slots_that_may_be_forgotten_are_not_said_to_be_kept() {
 }
 
 #[tokio::test]
+async fn a_refused_forgetting_whose_lock_may_be_there_has_no_definite_outcome() {
+    let backend = Lesser { writes: AtomicU64::new(0), loses_releases: true, ..Lesser::named("loses releases") };
+    let once = Once::new(backend.connect().recorded("job").unwrap().with_ttl(Duration::from_secs(3)));
+    assert_eq!(once.forget().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+}
+
+#[tokio::test]
 async fn a_slot_that_may_be_begun_is_not_said_to_be_free() {
     let once = once_with_writes(1);
     let error = once.run(5, |_| async {}).await.unwrap_err();

@@ -54,8 +54,10 @@ pub struct LeaseState {
     asked_until: BootInstant,
     /// The instant until which the server keeps the grant, margins aside.
     kept_until: BootInstant,
-    /// The time for which the server kept it at its last answer.
+    /// The time for which the server kept it at its last answer, short extensions by hand aside.
     kept_for: Duration,
+    /// The instant until which it counts by the longest answer that gave all that was asked for, whatever `max_hold` is.
+    full_until: BootInstant,
     /// The instant until which the server may keep the grant by itself, whatever it has answered.
     may_last_until: BootInstant,
     /// The instant since which the server may have forgotten the grant; answers to earlier renewals do not dispel that.
@@ -79,10 +81,11 @@ impl LeaseState {
             asked_until: grant.sent_at.plus(options.ttl),
             kept_until: grant.sent_at,
             kept_for: grant.valid_for,
+            full_until: grant.sent_at,
             may_last_until: grant.sent_at.plus(options.ttl.max(grant.valid_for)),
             suspect_since: grant.sent_at,
         };
-        state.extend_to(grant.sent_at, grant.valid_for);
+        state.extend_to(grant.sent_at, grant.valid_for, options.ttl);
         if grant.claim {
             // A claim is sent even when the lease is not renewed by itself. It is due almost at once: a lock that is
             // released meanwhile needs no claim.
@@ -240,7 +243,7 @@ impl LeaseState {
         self.unanswered = 0;
         self.claimed = true;
         self.asked_until = self.asked_until.max(sent_at.plus(asked));
-        self.extend_to(sent_at, valid_for);
+        self.extend_to(sent_at, valid_for, asked);
         if sent_at < self.suspect_since {
             self.verify_now(now);
         }
@@ -257,7 +260,13 @@ impl LeaseState {
         self.options.auto_renew |= wish.auto_renew;
         if self.options.auto_renew {
             // A shorter interval counts from the last renewal, which made the lease as long as it is.
-            let due = if longer { now } else { self.due_after_full() };
+            let due = if longer {
+                now
+            } else if self.is_in_parts() {
+                self.kept_until.minus(self.kept_for).plus(self.interval_in_parts(self.kept_for))
+            } else {
+                self.due_after_full()
+            };
             self.renew_at = self.renew_at.min(due);
         }
     }
@@ -285,17 +294,25 @@ impl LeaseState {
         self.kept_until.plus(self.granularity) < self.asked_until
     }
 
-    /// The server keeps the grant for `valid_for` from `sent_at` at least.
-    fn extend_to(&mut self, sent_at: BootInstant, valid_for: Duration) {
-        let mut end = sent_at.plus(valid_for.saturating_sub(self.margin_of(valid_for)));
+    /// The server keeps the grant for `valid_for` from `sent_at` at least, and was asked for `asked`.
+    fn extend_to(&mut self, sent_at: BootInstant, valid_for: Duration, asked: Duration) {
+        let mut end = self.end_of(sent_at, valid_for);
         self.kept_until = self.kept_until.max(sent_at.plus(valid_for));
-        self.kept_for = valid_for;
-        let renew_at = if self.is_in_parts() {
-            sent_at.plus(self.interval_in_parts(valid_for))
-        } else if self.options.auto_renew {
-            self.due_after_full()
-        } else {
-            BootInstant::FAR_FUTURE
+        // Servers count in coarser units than we ask in.
+        let is_part = valid_for.saturating_add(self.granularity) < asked;
+        if !is_part {
+            self.full_until = self.full_until.max(self.end_of(sent_at, valid_for.max(asked)));
+        }
+        // A short extension by hand says nothing of what the server keeps at a time, and nothing of when a renewal is due.
+        let is_short = !is_part && valid_for < self.options.ttl;
+        if !is_short {
+            self.kept_for = valid_for;
+        }
+        let renew_at = match (self.is_in_parts(), self.options.auto_renew) {
+            (true, _) if is_short => self.renew_at,
+            (true, auto_renew) if is_part || !auto_renew => sent_at.plus(self.interval_in_parts(valid_for)),
+            (_, true) => self.due_after_full(),
+            (_, false) => BootInstant::FAR_FUTURE,
         };
         if let Some(max) = self.options.max_hold {
             end = end.min(self.held_since.plus(max));
@@ -309,10 +326,16 @@ impl LeaseState {
         }
     }
 
-    /// The instant one interval after the server kept the grant for a whole TTL: a longer extension by hand puts the next renewal off,
-    /// a shorter one does not.
+    /// The instant at which as much is left as one interval after a lease of one TTL was granted. A longer extension by hand puts the next
+    /// renewal off until then, a shorter one does not.
     fn due_after_full(&self) -> BootInstant {
-        self.kept_until.plus(self.options.renewal_interval()).minus(self.options.ttl)
+        let ttl = self.options.ttl;
+        self.full_until.plus(self.margin_of(ttl).saturating_add(self.options.renewal_interval())).minus(ttl)
+    }
+
+    /// The instant until which a lease counts that is kept for this time from `sent_at` on.
+    fn end_of(&self, sent_at: BootInstant, kept_for: Duration) -> BootInstant {
+        sent_at.plus(kept_for.saturating_sub(self.margin_of(kept_for)))
     }
 
     /// The part of this time that is not counted on.

@@ -282,6 +282,51 @@ fn short_extensions_by_hand_put_no_renewal_off() {
 }
 
 #[test]
+fn a_long_extension_by_hand_is_followed_by_a_renewal_in_time() {
+    // The margin grows with the extension.
+    for seconds in [10, 60, 300, 3600, 86_400] {
+        let mut lease = lease(LeaseOptions::new(TTL));
+        let least = lease.least_left();
+        lease.step(at(100), answer(100, Answer::Renewed(Duration::from_secs(seconds))));
+        let due = lease.wake_at().unwrap();
+        assert_eq!(lease.deadline().since(due), least, "after {seconds} s");
+        assert_eq!(lease.step(due, Event::Tick).renew, Some(TTL));
+    }
+}
+
+#[test]
+fn short_extensions_by_hand_put_no_renewal_off_in_parts() {
+    let (ttl, part) = (Duration::from_secs(60), Duration::from_secs(9));
+    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), at(0), LeaseOptions::new(ttl), Duration::ZERO);
+    let least = lease.least_left();
+    for now in (200..3000).step_by(200) {
+        let left = lease.deadline().since(at(now)).max(Duration::from_secs(1));
+        lease.step(at(now), answer(now, Answer::Renewed(left)));
+        assert_eq!((lease.wake_at(), lease.least_left()), (Some(at(3000)), least), "after {now} ms");
+    }
+    assert_eq!(lease.step(at(3000), Event::Tick).renew, Some(ttl));
+}
+
+#[test]
+fn a_wish_that_is_no_stronger_hastens_nothing_in_parts() {
+    let (wish, part) = (LeaseOptions::new(Duration::from_secs(60)), Duration::from_secs(9));
+    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), at(0), wish, Duration::ZERO);
+    assert_eq!(lease.step(at(500), Event::Require(wish)).wake_at, Some(at(3000)));
+}
+
+#[test]
+fn a_server_that_rounds_down_is_not_asked_sooner() {
+    let (ttl, kept) = (Duration::from_millis(2900), Duration::from_secs(2));
+    let grant = Grant::new(None, at(0), kept);
+    let mut lease = LeaseState::new(&grant, at(0), LeaseOptions::new(ttl), Duration::from_secs(1));
+    let interval = LeaseOptions::new(ttl).renewal_interval();
+    assert_eq!(lease.wake_at(), Some(at(0).plus(interval)));
+    lease.step(at(900), Event::Tick);
+    let next = lease.step(at(910), answer(900, Answer::Part { valid_for: kept, asked: ttl })).wake_at;
+    assert_eq!(next, Some(at(900).plus(interval)));
+}
+
+#[test]
 fn an_extension_at_the_last_moment_is_followed_by_a_renewal() {
     let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(2800), Event::Tick);
