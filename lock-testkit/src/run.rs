@@ -35,6 +35,9 @@ const AT_ONCE: usize = 12;
 /// minute on three servers that share two busy processors with everything else.
 const HANGS: u64 = 180_000;
 
+/// The milliseconds beyond that for which a case may go on: by then the timers of its own runtime have told that it hangs.
+const GRACE: u64 = 10_000;
+
 /// The whole of a conformance test binary (`harness = false`): every case of the list, with the options of `cargo test`.
 ///
 /// Also the body of the child processes that some cases start: the binary starts itself again.
@@ -223,7 +226,12 @@ fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: 
     let runtime = runtime(Some(run))?;
     let cx = Cx::new(harness.clone(), abilities, form, runtime.handle().clone())?;
     let namespace = cx.namespace.clone();
-    let verdict = runtime.block_on(bounded((case.run)(cx)));
+    let work = move || (runtime.block_on(bounded((case.run)(cx))), runtime);
+    let Some((verdict, runtime)) = on_a_thread(run, ms(HANGS + GRACE), work) else {
+        let what =
+            "the case hangs, and so do its threads: the backend blocks them, and no timer of theirs runs any more";
+        return Err(Failure::new(what).timeless().and(format_args!("namespace {namespace}")));
+    };
     // In this order: a panic in between counts.
     let ending = Watch::of(run);
     let seen = watch.seen();
@@ -237,6 +245,22 @@ fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: 
         (Err(failure), Some(panicked)) => Err(failure.and(panicked).timeless()),
     };
     verdict.map_err(|failure| failure.and(format_args!("namespace {namespace}")))
+}
+
+/// Does this on a thread of its own, for the run; `None` if it does not end within the limit, and the thread is left to itself.
+fn on_a_thread<T: Send + 'static>(run: Run, limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, outcome) = std::sync::mpsc::sync_channel(1);
+    let name = std::thread::current().name().unwrap_or("a case").to_owned();
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        Run::adopt(Some(run));
+        // Nobody listens any more if it was given up.
+        let _ = done.send(work());
+    });
+    let outcome = thread.ok().and_then(|thread| Some((thread, outcome.recv_timeout(limit).ok()?)));
+    outcome.map(|(thread, outcome)| {
+        let _ = thread.join();
+        outcome
+    })
 }
 
 /// A case that hangs is rejected, and one that panics too.
@@ -261,4 +285,19 @@ pub(crate) fn runtime(run: Option<Run>) -> std::io::Result<tokio::runtime::Runti
 fn refuse(why: &str) -> ExitCode {
     eprintln!("lock-testkit: {why}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_whose_threads_are_blocked_ends_all_the_same() {
+        let run = Run::new();
+        let blocked = || loop {
+            std::thread::park();
+        };
+        assert_eq!(on_a_thread::<()>(run, ms(50), blocked), None);
+        assert_eq!(on_a_thread(run, ms(60_000), Run::present), Some(Some(run)));
+    }
 }

@@ -21,6 +21,11 @@ pub(crate) trait Fault: Send {
         "server"
     }
 
+    /// Whether it hits the links of its target only, which goes on meanwhile.
+    fn is_on_links(&self) -> bool {
+        false
+    }
+
     /// The grants that it has taken from holders who cannot know it yet, once it has begun.
     fn theft(&self) -> Option<Theft> {
         None

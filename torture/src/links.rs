@@ -103,6 +103,10 @@ impl Fault for FaultyLinks {
         &self.target
     }
 
+    fn is_on_links(&self) -> bool {
+        true
+    }
+
     async fn begin(&mut self) -> Result<Option<String>, HarnessError> {
         self.injected = self.links.iter().map(|link| link.inject(self.fault.clone())).collect();
         let hit = async {

@@ -133,9 +133,16 @@ impl Nemesis {
 
     async fn apply(&self, fault: &mut dyn Fault, length: Duration) -> Result<(), HarnessError> {
         let id: Text = format!("fault-{}", now()).into();
-        let (name, target) = (Text::from(fault.name()), Text::from(fault.target()));
+        let (name, target, on_links) = (Text::from(fault.name()), Text::from(fault.target()), fault.is_on_links());
         let event = |phase, proof| {
-            What::Fault(FaultEvent { id: id.clone(), phase, name: name.clone(), target: target.clone(), proof })
+            What::Fault(FaultEvent {
+                id: id.clone(),
+                phase,
+                name: name.clone(),
+                target: target.clone(),
+                on_links,
+                proof,
+            })
         };
         self.recorder.record(event(FaultPhase::Start, None));
         let proof = fault.begin().await;

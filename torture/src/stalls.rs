@@ -43,6 +43,7 @@ fn note(recorder: &Recorder, target: Text, from: u64, to: u64, late: Duration) {
             phase,
             name: STALL.into(),
             target: target.clone(),
+            on_links: false,
             proof: Some(format!("{late:.0?} late").into()),
         })
     };

@@ -68,13 +68,14 @@ fn deadline(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findi
 /// L3: what the server was seen without is not renewed any more. Of a mutex only: the others are looked at in several parts, and
 /// a hold that moves from one to the other meanwhile is seen in neither.
 fn revived(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
-    if !claim.changes.is_empty() {
+    if !claim.changes.is_empty() || claim.renewals.is_empty() {
         return;
     }
     let Some((granted, name)) = claim.granted().and_then(|(mark, answer)| Some((mark, answer.grant.as_ref()?))) else {
         return;
     };
-    let looks = lock.truths.iter().filter(|(_, truth)| truth.kind == Kind::Mutex && truth.after >= granted.t);
+    let first = lock.truths.partition_point(|(mark, _)| mark.t < granted.t);
+    let looks = lock.truths[first..].iter().filter(|(_, truth)| truth.kind == Kind::Mutex && truth.after >= granted.t);
     let Some((gone, _)) = looks.clone().find(|(_, truth)| !truth.holders.contains(name)) else { return };
     let renewed = claim.renewals.iter().filter(|(asked, _)| asked.t >= gone.t).find_map(|(_, outcome)| outcome.ok());
     if let Some((renewed, _)) = renewed {
@@ -132,8 +133,12 @@ fn is_told_by(ledger: &Ledger<'_>, claim: &Claim<'_>, due: u64) -> bool {
     claim.lost.is_some_and(|(told, _)| told.t <= due) || listened_until <= due
 }
 
-/// L3: whose entry is gone at the server does not believe in it for longer than one lease.
+/// L3: whose entry is gone at the server does not believe in it for longer than one lease. A hold that has changed may have been in
+/// none of the parts that were looked at.
 fn truth(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
+    if !claim.changes.is_empty() {
+        return;
+    }
     let (Some((granted, answer)), Some((_, until))) = (claim.granted(), belief(claim)) else { return };
     let Some(name) = &answer.grant else { return };
     let latest = until.t.saturating_sub(ledger.rules.longest(claim.ask.ttl));

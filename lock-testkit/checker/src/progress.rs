@@ -130,8 +130,9 @@ fn find_gaps(turns: &[(Mark, Turn, u64)], limit: u64) -> Vec<Gap> {
 
 /// P1.
 fn idle(ledger: &Ledger<'_>, lock: &LockClaims<'_>, gap: Gap, findings: &mut Findings) {
-    if gap.length() > ledger.rules.hand_over && !ledger.windows.touch_anybody(gap.from.t, gap.to.t) {
-        let what = format!("it was free for {} while somebody waited", time(gap.length()));
+    let idle = ledger.windows.longest_undisturbed(gap.from.t, gap.to.t);
+    if idle > ledger.rules.hand_over {
+        let what = format!("it was free for {} while somebody waited and nothing was wrong", time(idle));
         let marks = [gap.from, gap.to].into_iter().filter(|mark| mark.event != usize::MAX);
         findings.add(Finding::new(Check::P1, what).of(lock.res).shown_by(marks));
     }
@@ -143,7 +144,7 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
     let queues: Vec<_> = ledger.locks.iter().map(|lock| PatientWaits::of(ledger, lock, healed)).collect();
     for (lock, PatientWaits { waits, .. }) in ledger.locks.iter().zip(&queues) {
         for (claim, until) in waits.iter().filter(|(claim, _)| ledger.speaks_for_all(claim)) {
-            let waited = until.t.saturating_sub(claim.asked.t.max(healed));
+            let waited = ledger.windows.undisturbed(claim.asked.t.max(healed), until.t);
             let lease = ledger.rules.longest(claim.ask.ttl).saturating_add(ledger.rules.recovery);
             // Several locks are waited for one after the other.
             let bounds = ledger.together(claim).map(|part| lease.saturating_add(queues[part.lock].turns_before(part)));

@@ -12,10 +12,10 @@ use crate::history::event::Text;
 
 pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     for lock in &ledger.locks {
-        let seen = last_seen(lock);
+        let (seen, levels) = (last_seen(lock), Levels::of(ledger, lock));
         for claim in ledger.claims_of(lock) {
             once(lock, claim, findings);
-            honest(lock, claim, &seen, findings);
+            honest(lock, claim, &seen, &levels, findings);
         }
     }
 }
@@ -43,10 +43,32 @@ fn last_seen<'h>(lock: &LockClaims<'h>) -> LastSeen<'h> {
     seen
 }
 
-/// R3: after a release that succeeded the server does not have the grant, and neither after one that found nothing.
-fn honest(lock: &LockClaims<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, findings: &mut Findings) {
-    let Some((_, granted)) = claim.granted() else { return };
-    let Some((after, look)) = granted.grant.as_ref().and_then(|grant| seen.get(grant)) else { return };
+/// The claims of each grant: the levels of one owner of a reentrant lock have one grant.
+struct Levels<'h>(HashMap<&'h Text, Vec<(&'h Text, u64)>>);
+
+impl<'h> Levels<'h> {
+    fn of(ledger: &Ledger<'h>, lock: &LockClaims<'h>) -> Self {
+        let mut levels = HashMap::<_, Vec<_>>::new();
+        for claim in ledger.claims_of(lock) {
+            let Some(grant) = claim.granted().and_then(|(_, granted)| granted.grant.as_ref()) else { continue };
+            let answered = claim.releases.iter().filter_map(|release| release.outcome.mark());
+            levels.entry(grant).or_default().push((claim.id, answered.map(|mark| mark.t).min().unwrap_or(u64::MAX)));
+        }
+        Self(levels)
+    }
+
+    /// Whether another level of this grant may have been there at this instant.
+    fn are_more_than(&self, claim: &Claim<'_>, grant: &Text, t: u64) -> bool {
+        let levels = self.0.get(grant).map(Vec::as_slice).unwrap_or_default();
+        levels.iter().any(|(id, released)| *id != claim.id && *released > t)
+    }
+}
+
+/// R3: after a release that succeeded the server does not have the grant, and neither after one that found nothing. That of an inner
+/// level leaves it there.
+fn honest(lock: &LockClaims<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, levels: &Levels<'_>, findings: &mut Findings) {
+    let Some(grant) = claim.granted().and_then(|(_, granted)| granted.grant.as_ref()) else { return };
+    let Some((after, look)) = seen.get(grant) else { return };
     for release in &claim.releases {
         let (mark, said) = match release.outcome {
             CallEnd::Ok(mark, _) => (mark, "was released"),
@@ -55,7 +77,7 @@ fn honest(lock: &LockClaims<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, finding
         };
         // What a local deadline has ended may linger at the server until its own.
         let is_local = matches!(release.outcome, CallEnd::Fail(..)) && super::belief::first_denial(claim).is_some();
-        if mark.t < *after && !is_local {
+        if mark.t < *after && !is_local && !levels.are_more_than(claim, grant, mark.t) {
             let what = format!("{} {said}, but the server still has it", claim.id);
             findings.add(Finding::new(Check::R3, what).of(lock.res).shown_by([release.asked, mark, *look]));
         }

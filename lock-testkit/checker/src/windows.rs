@@ -13,6 +13,8 @@ pub(super) struct Window {
     /// `None` if it was never healed.
     pub(super) to: Option<u64>,
     pub(super) proven: bool,
+    /// Whether its target stands still, if that is a process.
+    stands_still: bool,
 }
 
 impl Window {
@@ -31,7 +33,7 @@ pub(super) struct Windows {
     everywhere: Cover,
     /// At one process.
     of: HashMap<Text, Cover>,
-    /// While it lasts, at one process.
+    /// While it lasts, at one process that stands still.
     during: HashMap<Text, Cover>,
     any: Cover,
 }
@@ -43,7 +45,7 @@ impl Windows {
             FaultPhase::Start => {
                 self.open.insert(fault.id.clone(), self.windows.len());
                 let (name, target) = (fault.name.clone(), fault.target.clone());
-                self.windows.push(Window { name, target, from: t, to: None, proven });
+                self.windows.push(Window { name, target, from: t, to: None, proven, stands_still: !fault.on_links });
             }
             FaultPhase::Heal => {
                 if let Some(window) = self.open.remove(&fault.id).and_then(|place| self.windows.get_mut(place)) {
@@ -57,7 +59,7 @@ impl Windows {
     /// A process that was killed by the run.
     pub(super) fn note_death(&mut self, t: u64, victim: &Text) {
         let (name, target) = ("death".into(), victim.clone());
-        self.windows.push(Window { name, target, from: t, to: Some(t), proven: true });
+        self.windows.push(Window { name, target, from: t, to: Some(t), proven: true, stands_still: true });
     }
 
     /// To be called once, when all are noted. What is wrong with a server is felt for `settle` longer; so is what is wrong
@@ -72,7 +74,9 @@ impl Windows {
             any.push(span);
             if is_process(&window.target) {
                 of.entry(window.target.clone()).or_default().push(span);
-                during.entry(window.target.clone()).or_default().push((window.from, to));
+                if window.stands_still {
+                    during.entry(window.target.clone()).or_default().push((window.from, to));
+                }
             } else {
                 everywhere.push(span);
             }
@@ -105,8 +109,12 @@ impl Windows {
 
     /// Returns how much of the time between these instants nobody can have felt anything.
     pub(super) fn undisturbed(&self, from: u64, to: u64) -> u64 {
-        let disturbed = self.any.0.iter().map(|span| span.1.min(to).saturating_sub(span.0.max(from)));
-        to.saturating_sub(from).saturating_sub(disturbed.sum())
+        self.any.gaps(from, to).sum()
+    }
+
+    /// Returns the longest time between these instants in which nobody can have felt anything.
+    pub(super) fn longest_undisturbed(&self, from: u64, to: u64) -> u64 {
+        self.any.gaps(from, to).max().unwrap_or_default()
     }
 
     /// The instant at which nothing that a process feels at `t` is felt any more.
@@ -115,8 +123,10 @@ impl Windows {
         self.everywhere.after(t).max(own)
     }
 
+    /// Returns the end of the last fault that the run chose.
     pub(super) fn last_heal(&self) -> u64 {
-        self.windows.iter().map(|window| window.to.unwrap_or(u64::MAX)).max().unwrap_or_default()
+        let chosen = self.windows.iter().filter(|window| window.is_chosen());
+        chosen.map(|window| window.to.unwrap_or(u64::MAX)).max().unwrap_or_default()
     }
 }
 
@@ -140,6 +150,15 @@ impl Cover {
     fn touches(&self, from: u64, to: u64) -> bool {
         let begun = self.0.partition_point(|span| span.0 <= to);
         begun > 0 && self.0[begun - 1].1 >= from
+    }
+
+    /// Returns the lengths of the times between these instants that are not in it.
+    fn gaps(&self, from: u64, to: u64) -> impl Iterator<Item = u64> {
+        let over = self.0.partition_point(|span| span.1 <= from);
+        let spans = self.0[over..].iter().take_while(move |span| span.0 < to).copied();
+        let mut free = from;
+        let ends = spans.chain(std::iter::once((to, to)));
+        ends.map(move |(begins, ends)| begins.min(to).saturating_sub(std::mem::replace(&mut free, ends.min(to))))
     }
 
     fn after(&self, t: u64) -> u64 {
@@ -167,6 +186,11 @@ mod tests {
         assert_eq!(
             (windows.undisturbed(10, 100), windows.undisturbed(0, 20), windows.undisturbed(50, 60)),
             (60, 0, 10)
+        );
+        let longest = |from, to| windows.longest_undisturbed(from, to);
+        assert_eq!(
+            (longest(10, 100), longest(0, 20), longest(35, 60), longest(10, 35), longest(300, 310)),
+            (50, 0, 20, 10, 10)
         );
     }
 }

@@ -172,6 +172,19 @@ async fn a_dropped_guard_and_a_dropped_wait_are_unclear() {
     assert_eq!(events, expected);
 }
 
+#[tokio::test]
+async fn a_dropped_downgrade_is_an_unclear_release() {
+    let paper = Paper::new("downgrade");
+    let store = MemoryStore::new();
+    let locks = RecordedLocks::new(store.connect().into(), paper.recorder("w").unwrap());
+    let writer = locks.acquire(&Wish::new("x", Kind::Write, TTL)).await.unwrap().unwrap();
+    store.set_delay(TTL, TTL, 0);
+    assert!(tokio::time::timeout(Duration::from_millis(10), writer.downgrade()).await.is_err());
+    let events = paper.history().unwrap().events().iter().map(|event| shown(&event.what)).collect::<Vec<_>>();
+    assert_eq!(events[..2], ["asks", "granted"]);
+    assert_eq!(events[3..], ["releases", "unclear: dropped"], "{events:?}");
+}
+
 fn shown(what: &What) -> String {
     match what {
         What::Acquire(call) => match &call.step {

@@ -123,6 +123,10 @@ impl Active {
         self.healed.send_replace(true);
     }
 
+    pub(super) fn is_healed(&self) -> bool {
+        *self.healed.borrow()
+    }
+
     pub(super) async fn healed(&self) {
         // The sender lives as long as this.
         let _ = self.healed.subscribe().wait_for(|healed| *healed).await;

@@ -43,7 +43,7 @@ pub enum Toxic {
     Stall,
     /// Drops everything that is sent. Connections that lost something are reset when it is healed: they cannot go on.
     Blackhole,
-    /// The connection ends (RST) after so many bytes of the frame, and before its last byte in any case.
+    /// The connection ends (FIN) after so many bytes of the frame, and before its last byte in any case: a reset could overtake them.
     CutAfter {
         /// The number of the frame's bytes that get through.
         bytes: usize,

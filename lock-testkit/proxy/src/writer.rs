@@ -26,7 +26,7 @@ pub(super) async fn write(mut parcels: UnboundedReceiver<Parcel>, to: &mut Write
     Ok(())
 }
 
-/// Delivers a frame; a slow link is free for the next portion at an instant that is moved on.
+/// Delivers a frame; a slow link is free for the next portion at an instant that is moved on, and slow no more once it is healed.
 async fn deliver(
     bytes: &[u8],
     hits: &[Arc<Active>],
@@ -37,19 +37,22 @@ async fn deliver(
         return Err(end(cut, bytes, to).await?);
     }
     let copies = if hits.iter().any(|fault| *fault.toxic() == Toxic::Duplicate) { 2 } else { 1 };
-    let pace = hits.iter().find_map(|fault| fault.toxic().pace());
+    let slow = hits.iter().find_map(|fault| Some((fault, fault.toxic().pace()?)));
     for _ in 0..copies {
-        match pace {
-            Some((portion, each_byte)) => {
-                for portion in bytes.chunks(portion) {
-                    to.write_all(portion).await?;
-                    *free_at =
-                        (*free_at).max(Instant::now()) + each_byte * u32::try_from(portion.len()).unwrap_or(u32::MAX);
-                    tokio::time::sleep_until(*free_at).await;
+        let mut rest = bytes;
+        if let Some((fault, (portion, each_byte))) = slow {
+            while !rest.is_empty() && !fault.is_healed() {
+                let next;
+                (next, rest) = rest.split_at(portion.min(rest.len()));
+                to.write_all(next).await?;
+                *free_at = (*free_at).max(Instant::now()) + each_byte * u32::try_from(next.len()).unwrap_or(u32::MAX);
+                tokio::select! {
+                    () = tokio::time::sleep_until(*free_at) => {}
+                    () = fault.healed() => *free_at = Instant::now(),
                 }
             }
-            None => to.write_all(bytes).await?,
         }
+        to.write_all(rest).await?;
     }
     Ok(())
 }

@@ -323,6 +323,9 @@ pub struct Fault {
     pub name: Text,
     /// To whom: the name of a process in this history; any other name is of a server, or of the machine.
     pub target: Text,
+    /// Whether it is on the links of its target alone: a process goes on meanwhile, and looks at its clock.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_links: bool,
     /// The evidence that it was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Text>,

@@ -204,8 +204,9 @@ impl Deref for Guard {
 /// Holds a lock, and writes down what becomes of it. Dereferences to the lease.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RecordedGuard {
-    /// `None` only once it was released.
+    /// `None` only once it was released, and while it is downgraded.
     guard: Option<Guard>,
+    is_changing: bool,
     kind: Kind,
     recorder: Recorder,
     id: Text,
@@ -216,7 +217,7 @@ pub struct RecordedGuard {
 impl RecordedGuard {
     fn new(guard: Guard, kind: Kind, recorder: Recorder, id: Text) -> Self {
         let watch = call::watch(&recorder, &id, &guard);
-        Self { guard: Some(guard), kind, recorder, id, watch }
+        Self { guard: Some(guard), is_changing: false, kind, recorder, id, watch }
     }
 
     /// The acquisition's id in the history.
@@ -258,7 +259,10 @@ impl RecordedGuard {
             return Err(Error::new(ErrorKind::Unsupported, Phase::Downgrade, "only a writer can become a reader"));
         };
         self.begin_change(Change { kind: Kind::Read, permits: 1 });
-        match guard.downgrade().await {
+        self.is_changing = true;
+        let downgraded = guard.downgrade().await;
+        self.is_changing = false;
+        match downgraded {
             Ok(guard) => {
                 (self.guard, self.kind) = (Some(Guard::Read(guard)), Kind::Read);
                 self.end_change(&Ok(()));
@@ -351,8 +355,11 @@ impl Deref for RecordedGuard {
 impl Drop for RecordedGuard {
     fn drop(&mut self) {
         self.watch.abort();
-        if self.guard.is_some() {
-            self.begin_release();
+        // A downgrade that is dropped drops the guard, of which nothing more can be said.
+        let (t, is_dropped) = (now(), self.guard.is_some() || self.is_changing);
+        if is_dropped {
+            let said = self.guard.as_ref().map(|guard| sample(guard, t)).unwrap_or_default();
+            self.record::<Sample, Done>(t, What::Release, Step::Invoke(said));
             let dropped = Failed { err: "dropped".into(), note: None };
             self.record::<Sample, Done>(now(), What::Release, Step::Info(dropped));
         }

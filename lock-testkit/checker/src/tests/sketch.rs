@@ -159,13 +159,22 @@ impl Sketch {
     }
 
     pub(super) fn fault(&mut self, from: u64, to: u64, target: &str, proof: Option<&str>) {
+        self.fault_on(from, to, target, proof, false);
+    }
+
+    /// A fault on the links of this process alone.
+    pub(super) fn fault_on_links(&mut self, from: u64, to: u64, target: &str) {
+        self.fault_on(from, to, target, Some("bytes were held"), true);
+    }
+
+    fn fault_on(&mut self, from: u64, to: u64, target: &str, proof: Option<&str>, on_links: bool) {
         for (t, phase) in [(from, FaultPhase::Start), (to, FaultPhase::Heal)] {
             let (id, name, proof) = (
                 format!("f{from}").into(),
                 if target == "machine" { event::STALL } else { "sigstop" }.into(),
                 proof.map(Into::into),
             );
-            self.add(t, "main", What::Fault(Fault { id, phase, name, target: target.into(), proof }));
+            self.add(t, "main", What::Fault(Fault { id, phase, name, target: target.into(), on_links, proof }));
         }
     }
 

@@ -88,7 +88,14 @@ impl Pen {
         self.write(
             now,
             "main",
-            What::Fault(Fault { id: id.into(), phase, name: name.into(), target: target.into(), proof }),
+            What::Fault(Fault {
+                id: id.into(),
+                phase,
+                name: name.into(),
+                target: target.into(),
+                on_links: name == "blackhole",
+                proof,
+            }),
         );
     }
 

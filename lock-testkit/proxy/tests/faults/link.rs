@@ -161,6 +161,18 @@ async fn a_throttled_link_takes_its_time_and_a_split_one_sends_byte_by_byte() {
 }
 
 #[tokio::test]
+async fn a_throttled_link_is_as_fast_as_ever_once_it_is_healed() {
+    let ends = Ends::new(Protocol::Opaque).await;
+    let (mut client, mut server) = ends.connection().await;
+    let throttle = ends.proxy.inject(now(Toxic::Throttle { rate: 100 }, Direction::ToServer));
+    // All of it is on its way by then, for ten minutes at this rate.
+    says(&mut client, &[b'x'; 60_000]).await;
+    hears(&mut server, b"x").await;
+    throttle.heal().unwrap();
+    hears(&mut server, &[b'x'; 59_999]).await;
+}
+
+#[tokio::test]
 async fn a_fault_may_begin_after_so_many_bytes() {
     let ends = Ends::new(Protocol::Resp).await;
     let (mut client, mut server) = ends.connection().await;

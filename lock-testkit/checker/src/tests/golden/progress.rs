@@ -32,6 +32,21 @@ fn p1_rejects_a_lock_that_is_free_while_somebody_waits() {
 }
 
 #[test]
+fn p1_judges_what_is_left_of_a_gap_when_a_fault_is_over() {
+    // The waiter has lost its subscription: the release is confirmed, and nobody tells it.
+    tells_apart(Check::P1, 3_500, 60_000, |granted| {
+        let mut sketch = Sketch::new();
+        let first = sketch.take(5, mutex("a"), token(1));
+        let second = sketch.ask(8, Ask { wait: Some(80_000 * MS), ..mutex("b") });
+        sketch.fault(10, 20, "server", Some("connections were reset"));
+        sketch.release(15, &first);
+        sketch.grant(granted, &second, token(2));
+        sketch.release(granted + 10, &second);
+        sketch.end(90_000)
+    });
+}
+
+#[test]
 fn p1_goes_by_the_next_holder_if_nobody_has_heard_of_a_release() {
     // A holder that was dropped, perhaps as a reader, a second one, and a lock that lies about while a third one waits.
     let history = |first: Kind, becomes: Option<Kind>, second: Kind| {
@@ -82,6 +97,21 @@ fn p2_rejects_a_waiter_that_is_forgotten() {
 }
 
 #[test]
+fn p2_is_judged_although_the_machine_stalls_now_and_then() {
+    tells_apart(Check::P2, 10, 400, |turns| {
+        let mut sketch = Sketch::new();
+        sketch.ask(5, Ask { wait: None, ..mutex("w") });
+        for turn in 0..turns {
+            let id = sketch.take(10 + 100 * turn, mutex("a"), token(turn + 1));
+            sketch.release(100 + 100 * turn, &id);
+        }
+        let end = 10 + 100 * turns;
+        sketch.fault(end - 10, end - 5, "machine", Some("no tick for 5 ms"));
+        sketch.end(end)
+    });
+}
+
+#[test]
 fn p3_rejects_a_call_that_comes_back_late() {
     tells_apart(Check::P3, 2_170, 2_171, |answered| {
         let mut sketch = Sketch::new();
@@ -103,6 +133,37 @@ fn p3_is_judged_while_a_server_stands_still() {
         sketch.hold(4_000, 4_100, mutex("a"), token(1));
         sketch.end(5_000)
     });
+}
+
+#[test]
+fn p3_is_judged_while_a_process_has_no_link() {
+    let history = |on_links| {
+        let mut sketch = Sketch::new();
+        if on_links {
+            sketch.fault_on_links(10, 3_000, "b");
+        } else {
+            sketch.fault(10, 3_000, "b", Some("state T"));
+        }
+        let waiter = sketch.ask(20, Ask { wait: Some(100 * MS), ..mutex("b") });
+        sketch.refuse(2_171, &waiter);
+        sketch.hold(4_000, 4_100, mutex("a"), token(1));
+        sketch.end(5_000).rejections()
+    };
+    assert_eq!(history(false), NONE, "it stands still");
+    assert_eq!(history(true), [Check::P3]);
+}
+
+#[test]
+fn a_writer_that_reads_as_well_holds_until_it_releases_both() {
+    let mut sketch = Sketch::new();
+    let owner = |kind, wait| Ask { wait, ..of_kind(kind, "o") };
+    let writes = sketch.take(10, owner(Kind::Write, Some(0)), token(1));
+    sketch.hold(20, 30, owner(Kind::Read, Some(0)), Granted::default());
+    let waiter = sketch.ask(40, of_kind(Kind::Write, "p"));
+    sketch.release(5_000, &writes);
+    sketch.grant(5_010, &waiter, token(2));
+    sketch.release(5_020, &waiter);
+    assert_eq!(sketch.end(6_000).rejections(), NONE);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The effects and the residue of a release: R1 to R3, LEAK.
 
-use super::super::sketch::{Sketch, mutex, token};
+use super::super::sketch::{Sketch, mutex, of_kind, token};
 use super::{named, tells_apart};
 use crate::Check;
+use crate::history::event::{Granted, Kind};
 
 #[test]
 fn r1_rejects_a_second_release() {
@@ -46,6 +47,22 @@ fn r3_rejects_a_release_that_did_not_happen() {
         sketch.release(20, &holder);
         sketch.truth(30, holders);
         sketch.end(50)
+    });
+}
+
+#[test]
+fn r3_knows_that_an_inner_level_leaves_the_grant_of_its_owner() {
+    tells_apart(Check::R3, 55, 45, |seen| {
+        let mut sketch = Sketch::new();
+        let level = || of_kind(Kind::Reentrant, "a");
+        let at = |depth| named("g1", Granted { depth: Some(depth), ..token(1) });
+        let outer = sketch.take(10, level(), at(1));
+        let inner = sketch.take(20, level(), at(2));
+        sketch.release(30, &inner);
+        sketch.truth_of(Kind::Reentrant, 35, &["g1"]);
+        sketch.release(40, &outer);
+        sketch.truth_of(Kind::Reentrant, 45, if seen == 45 { &["g1"] } else { &[] });
+        sketch.end(60)
     });
 }
 
