@@ -123,7 +123,8 @@ impl Acquirer {
     /// whatever the verdict is. Once sent it is carried through, even if this future is dropped. All of it has one operation timeout.
     ///
     /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too. What else is to be asked,
-    /// and the epoch, are asked for once more then: the first answers may be older than the lock is.
+    /// and the epoch, are asked for once more then: the first answers may be older than the lock is. It counts if both looks at the
+    /// epoch say so: between them it was renewed, by the clock that the first one saw.
     pub(crate) fn claim(
         self: &Arc<Self>,
         attempt: &Attempt,
@@ -164,7 +165,8 @@ impl Acquirer {
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
-        let (also, judged) = match to_ask_again.filter(|_| is_older) {
+        let to_ask_again = to_ask_again.filter(|_| is_older && matches!(judged, Ok(GateVerdict::Counts(_))));
+        let (also, judged) = match to_ask_again {
             Some(also) => Box::pin(self.gate.run_together(also.into_iter(), SystemClock.now(), until)).await,
             None => (answers.collect(), judged),
         };
