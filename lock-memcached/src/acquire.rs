@@ -184,6 +184,21 @@ impl Acquirer {
         Err(Box::pin(self.without_trace(entry, &won, gone_by, until, self.error(failure))).await)
     }
 
+    /// Releases what claims have taken that were not answered, so that it keeps nobody out, not even the attempt itself. For locks whose
+    /// next claim may be one of other keys.
+    pub(crate) async fn release_unanswered(&self, entry: &Entry) -> Result<(), Error> {
+        if entry.is_answered() {
+            return Ok(());
+        }
+        // Seldom, and so not a part of every request's future.
+        let released = Box::pin(async {
+            let until = self.link.deadline();
+            let _turn = entry.turn_by(until).await.map_err(|failure| self.error(failure))?;
+            self.pieces.release_unanswered(entry, Phase::Acquire, until).await
+        });
+        released.await
+    }
+
     /// Takes the answer to a claim.
     async fn told(
         &self,

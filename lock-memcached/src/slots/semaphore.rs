@@ -177,6 +177,7 @@ impl WantedLock for Permits<'_> {
     async fn take(&self) -> Result<TryOutcome, Error> {
         let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
         let mut pauses = driver::wait::pauses(Duration::from_millis(1), locks.longest_pause);
+        locks.acquirer.release_unanswered(entry).await?;
         for turn in 0..TRIES {
             let numbers = self.choose(turn).await?;
             if numbers.len() < self.wanted {

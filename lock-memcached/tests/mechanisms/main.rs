@@ -19,5 +19,6 @@ mod refusals;
 mod renewals;
 mod runtimes;
 mod setup;
+mod slots;
 mod support;
 mod waiting;
