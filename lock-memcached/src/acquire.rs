@@ -301,17 +301,13 @@ impl Acquirer {
     }
 
     /// Releases the keys of a try that comes to nothing.
-    async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
+    pub(crate) async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let released = self.release_all(entry).await;
+        // Everything that it is known to have, because it comes to nothing.
+        let released = self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await;
         let gone_by = self.link.gone_by(sent_at, attempt.ttl);
-        released.map_err(|error| self.in_doubt(entry, &won, gone_by, error))
-    }
-
-    /// Releases everything that an attempt is known to have, because it comes to nothing.
-    pub(crate) async fn release_all(&self, entry: &Entry) -> Result<(), Error> {
-        self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await.map(drop)
+        released.map(drop).map_err(|error| self.in_doubt(entry, &won, gone_by, error))
     }
 
     /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no

@@ -1,8 +1,9 @@
 //! Locks of several keys, where answers are lost on their way.
 
+use std::error::Error;
 use std::time::Duration;
 
-use lock_memcached::{MemcachedLocks, RestartPolicy};
+use lock_memcached::{ErrorKind, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
@@ -72,4 +73,42 @@ async fn a_reader_s_slot_that_was_taken_without_an_answer_does_not_keep_its_own_
     lost.heal().unwrap();
     reader.release().await.unwrap();
     assert!(server.client().get("lock:rwlock:a:0").await.unwrap().is_none());
+}
+
+/// Another one has a permit under another limit, so two that were just taken are released again; the answer to that is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_permits_that_is_not_answered_is_told_as_that() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let other = client(&server, RestartPolicy::Off).await.semaphore("a", 2).with_ttl(TTL);
+    let _others = other.acquire().await.unwrap();
+    let lost = link.inject(lost("md lock:semaphore:"));
+    let error = locks.semaphore("a", 3).with_ttl(TTL).try_acquire_many(2).await.map(drop).unwrap_err();
+    lost.heal().unwrap();
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
+    assert!(causes(&error).contains("no answer came"), "{}", causes(&error));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_for_permits_outlasts_a_release_that_was_not_answered() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let other = client(&server, RestartPolicy::Off).await.semaphore("a", 2).with_ttl(TTL);
+    let _others = other.acquire().await.unwrap();
+    let lost = link.inject(lost("md lock:semaphore:"));
+    let error = locks.semaphore("a", 3).with_ttl(TTL).acquire_many(2).await.map(drop).unwrap_err();
+    lost.heal().unwrap();
+    // It asked once more, and was told so.
+    assert!(causes(&error).contains("asked for with another limit"), "{}", causes(&error));
+}
+
+/// An error with its causes.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
 }
