@@ -8,6 +8,7 @@
 mod adoption;
 mod batches;
 mod claims;
+mod forced;
 mod forgets;
 mod lives;
 mod memory;
