@@ -123,7 +123,8 @@ impl Acquirer {
     /// whatever the verdict is. Once sent it is carried through, even if this future is dropped. All of it has one operation timeout.
     ///
     /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too. What else is to be asked,
-    /// and the epoch, are asked for once more then: the first answers may be older than the lock is.
+    /// and the epoch, are asked for once more then: the first answers may be older than the lock is. It counts if both looks at the
+    /// epoch say so: between them it was renewed, by the clock that the first one saw.
     pub(crate) fn claim(
         self: &Arc<Self>,
         attempt: &Attempt,
@@ -164,7 +165,8 @@ impl Acquirer {
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
-        let (also, judged) = match to_ask_again.filter(|_| is_older) {
+        let to_ask_again = to_ask_again.filter(|_| is_older && matches!(judged, Ok(GateVerdict::Counts(_))));
+        let (also, judged) = match to_ask_again {
             Some(also) => Box::pin(self.gate.run_together(also.into_iter(), SystemClock.now(), until)).await,
             None => (answers.collect(), judged),
         };
@@ -180,6 +182,21 @@ impl Acquirer {
             return Ok(ClaimRound { sent_at, verdict: GateVerdict::Counts(None), also: Vec::new() });
         }
         Err(Box::pin(self.without_trace(entry, &won, gone_by, until, self.error(failure))).await)
+    }
+
+    /// Releases what claims have taken that were not answered, so that it keeps nobody out, not even the attempt itself. For locks whose
+    /// next claim may be one of other keys.
+    pub(crate) async fn release_unanswered(&self, entry: &Entry) -> Result<(), Error> {
+        if entry.is_answered() {
+            return Ok(());
+        }
+        // Seldom, and so not a part of every request's future.
+        let released = Box::pin(async {
+            let until = self.link.deadline();
+            let _turn = entry.turn_by(until).await.map_err(|failure| self.error(failure))?;
+            self.pieces.release_unanswered(entry, Phase::Acquire, until).await
+        });
+        released.await
     }
 
     /// Takes the answer to a claim.
@@ -284,17 +301,13 @@ impl Acquirer {
     }
 
     /// Releases the keys of a try that comes to nothing.
-    async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
+    pub(crate) async fn abandon(&self, attempt: &Attempt, entry: &Entry, sent_at: BootInstant) -> Result<(), Error> {
         let _turn = entry.turn().await;
         let won = entry.pieces();
-        let released = self.release_all(entry).await;
+        // Everything that it is known to have, because it comes to nothing.
+        let released = self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await;
         let gone_by = self.link.gone_by(sent_at, attempt.ttl);
-        released.map_err(|error| self.in_doubt(entry, &won, gone_by, error))
-    }
-
-    /// Releases everything that an attempt is known to have, because it comes to nothing.
-    pub(crate) async fn release_all(&self, entry: &Entry) -> Result<(), Error> {
-        self.pieces.release_all(entry, Phase::Acquire, self.link.deadline()).await.map(drop)
+        released.map(drop).map_err(|error| self.in_doubt(entry, &won, gone_by, error))
     }
 
     /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no

@@ -61,7 +61,8 @@ pub enum RestartPolicy {
     Quarantine,
     /// A quarantine that ends early if the server's `stats` show that it cannot have forgotten a lock whose lease still runs:
     /// it has been up for longer than the longest lease, was never flushed, and has evicted and moved nothing. What they
-    /// do not show: a `stats reset`, a `flush_all` with a delay, an epoch that was deleted by hand.
+    /// do not show: a `stats reset`, a `flush_all` with a delay, an epoch that was deleted by hand, a server that took another one's
+    /// place and had been running before (a client that was there sees that its name leads elsewhere).
     EndEarly,
     /// Locks are granted at once after a restart or a flush, while former holders still believe in theirs: **two holders
     /// at once**, for up to the longest lease, and the former one's renewal or release may meet the next one's lock. There

@@ -22,6 +22,9 @@ use crate::store::values::{Nonce, since_1970};
 /// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;
 
+/// Rounds of a release by force for an item that its holder renews meanwhile.
+const ROUNDS: usize = 5;
+
 /// The operator's side of one client.
 #[derive(Clone)]
 pub(crate) struct Inspector {
@@ -133,33 +136,64 @@ impl Inspector {
         Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
     }
 
-    /// Notes the reason first, then releases every part: the holder finds the one when it misses the other.
+    /// Notes the reason first, then releases every part: the holder finds the one when it misses the other. A renewal that comes between
+    /// the look and the release changes an item, which is looked at again. `false` if the grant has nothing (any more).
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
-        let keys = self.keys_of(lock, kind).await?;
-        let found = self.link.find_own(keys.iter().map(|(_, key)| (nonce, key)), self.link.deadline()).await;
-        let mut releases = Vec::new();
-        for ((_, key), found) in keys.iter().zip(found) {
-            let own = found?.map(|seen| OwnItem { value: nonce.number(), seen });
-            releases.extend(own.map(|own| Command::Release { key: key.clone(), own }));
-        }
-        if releases.is_empty() {
-            return Ok(false);
-        }
-        self.reasons.note(nonce, &why).await?;
-        let (mut released, mut failed) = (false, None::<Failure>);
-        for answer in self.link.run(releases).await {
-            match answer {
-                CommandAnswer::Failed(failure) => failed = Some(failure.beside(failed)),
-                answer => released |= matches!(answer, CommandAnswer::Done(_)),
+        let mut keys: Vec<_> = self.keys_of(lock, kind).await?.into_iter().map(|(_, key)| key).collect();
+        let (until, mut is_noted, mut released) = (self.link.deadline(), false, false);
+        for _ in 0..ROUNDS {
+            let found = self.link.find_own(keys.iter().map(|key| (nonce, key)), until).await;
+            let (mut own, mut releases) = (Vec::new(), Vec::new());
+            for (key, found) in keys.into_iter().zip(found) {
+                match found {
+                    Ok(None) => {}
+                    Ok(Some(seen)) => {
+                        let item = OwnItem { value: nonce.number(), seen };
+                        releases.push(Command::Release { key: key.clone(), own: item });
+                        own.push(key);
+                    }
+                    Err(failure) if is_noted => return Err(self.unreleased(nonce, failure, released).await),
+                    Err(failure) => return Err(failure),
+                }
             }
+            if !own.is_empty() && !is_noted {
+                self.reasons.note(nonce, &why).await?;
+                is_noted = true;
+            }
+            let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
+            for (key, answer) in own.into_iter().zip(self.link.run_by(releases, until).await) {
+                match answer {
+                    CommandAnswer::Done(_) => released = true,
+                    CommandAnswer::Failed(failure) => failed = Some(failure.beside(failed)),
+                    CommandAnswer::Missing => {}
+                    CommandAnswer::Other | CommandAnswer::Item(_) => changed.push(key),
+                }
+            }
+            if let Some(failure) = failed {
+                return Err(self.unreleased(nonce, failure, released).await);
+            }
+            if changed.is_empty() {
+                if released {
+                    self.link.run_one(self.records.forget(nonce)).await;
+                }
+                return Ok(released);
+            }
+            keys = changed;
         }
-        if let Some(failure) = failed {
-            return Err(if released { failure.partly_done() } else { failure });
-        }
+        let busy = Failure::busy("the grant is renewed all the time, and was not released");
+        Err(self.unreleased(nonce, busy, released).await)
+    }
+
+    /// The failure of a release by force of which a reason was noted. That does not stay if the grant lives on for certain: a later loss
+    /// would be told as this one.
+    async fn unreleased(&self, nonce: Nonce, failure: Failure, released: bool) -> Failure {
         if released {
-            self.link.run_one(self.records.forget(nonce)).await;
+            return failure.partly_done();
         }
-        Ok(released)
+        if !failure.is_unknown {
+            self.reasons.forget(nonce).await;
+        }
+        failure
     }
 }
 

@@ -269,8 +269,12 @@ impl EpochGate {
     }
 
     /// Whether the server has been up for so long, and lost nothing meanwhile, that every lease of before is over. Asked
-    /// when the closed epoch is there: what is forgotten from then on takes the epoch with it.
+    /// when the closed epoch is there: what is forgotten from then on takes the epoch with it. One that took another one's place may
+    /// have been up all the time, and says nothing of the leases that were there.
     async fn forgot_nothing(&self, connection: &mut InUse<'_>) -> Result<bool, Failure> {
+        if self.link.has_moved() {
+            return Ok(false);
+        }
         let stats = connection.stats("").await?;
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());
         let none = |name| number(name) == Some(0);

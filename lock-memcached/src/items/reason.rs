@@ -33,6 +33,12 @@ impl ForcedReasons {
         }
     }
 
+    /// Forgets a reason for which nothing was released.
+    pub(crate) async fn forget(&self, grant: Nonce) {
+        // If that fails it ends by itself.
+        self.link.run_one(Command::Forget { key: self.keys.forced(grant) }).await;
+    }
+
     /// The reason for each of these grants, which are gone, if it was released by force.
     pub(crate) async fn read(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
         let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });

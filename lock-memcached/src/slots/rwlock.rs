@@ -221,6 +221,7 @@ impl WantedLock for Reader<'_> {
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
+        self.locks.acquirer.release_unanswered(&self.entry).await?;
         let Some(round) = self.take_slot().await? else { return Ok(TryOutcome::Held) };
         let is_complete = self.locks.there(&round)?.is_empty();
         self.locks.acquirer.settle(self.attempt, &self.entry, &round, is_complete).await

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::clock::{Clock, SystemClock};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Kind};
 use lock_core::{Error, ErrorKind, Phase, driver};
 
@@ -124,16 +124,15 @@ impl Permits<'_> {
     }
 
     /// Whether the limit that is stored is this one. One that nobody holds permits under is forgotten.
-    async fn agrees(&self, answer: Option<CommandAnswer>) -> Result<bool, Error> {
+    async fn agrees(&self, answer: Option<CommandAnswer>, sent_at: BootInstant) -> Result<bool, Error> {
         let locks = self.locks;
         let found = answer.map_or(Ok(None), CommandAnswer::item).and_then(|found| found.map(stored_limit).transpose());
         let (limit, item) = match found.map_err(|failure| locks.acquirer.error(failure))? {
             Some((limit, item)) if limit != self.limit => (limit, item),
             _ => return Ok(true),
         };
+        Box::pin(locks.acquirer.abandon(self.attempt, &self.entry, sent_at)).await?;
         let agreed = async {
-            let released = locks.acquirer.release_all(&self.entry).await;
-            released.map_err(|_| Failure::protocol("permits stay behind"))?;
             let free = locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?;
             if u32::try_from(free.len()).is_ok_and(|free| free < limit) {
                 return Ok(None);
@@ -177,6 +176,7 @@ impl WantedLock for Permits<'_> {
     async fn take(&self) -> Result<TryOutcome, Error> {
         let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
         let mut pauses = driver::wait::pauses(Duration::from_millis(1), locks.longest_pause);
+        locks.acquirer.release_unanswered(entry).await?;
         for turn in 0..TRIES {
             let numbers = self.choose(turn).await?;
             if numbers.len() < self.wanted {
@@ -189,7 +189,7 @@ impl WantedLock for Permits<'_> {
             let keep = slots::keep_limit(&self.entry.lock, locks.longest);
             let mut round = locks.acquirer.claim(attempt, entry, keys, vec![limit, keep]).await?;
             let stored = round.also.pop();
-            if self.agrees(stored).await? {
+            if self.agrees(stored, round.sent_at).await? {
                 let is_complete = entry.pieces().len() == self.wanted;
                 match locks.acquirer.settle(attempt, entry, &round, is_complete).await? {
                     TryOutcome::Held => {}

@@ -11,7 +11,7 @@ use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::client::link::Link;
 use crate::client::link::resolved::Resolver;
-use crate::{MemcachedBackend, MemcachedConfig};
+use crate::{MemcachedBackend, MemcachedConfig, RestartPolicy};
 
 const LEASE: Duration = Duration::from_secs(1);
 /// Longer than a quarantine and the end of what was taken in vain.
@@ -103,4 +103,29 @@ async fn a_server_that_evicts_is_noticed_when_it_takes_the_place_of_one_that_doe
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
     assert!(refused.to_string().contains("-M"), "{refused}");
     assert!(second.client().get("lock:mutex:b").await.unwrap().is_none(), "the refused claim was left behind");
+}
+
+/// The other server has been up for as long as the first one, and knows nothing of its locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_has_been_up_for_long_is_not_believed_in_another_one_s_place() {
+    const LONGEST: Duration = Duration::from_secs(5);
+    let Some(first) = server(MemcachedOptions::new()).await else { return };
+    let Some(second) = server(MemcachedOptions::new()).await else { return };
+    eventually("both are old", PATIENCE, async || {
+        second.client().stats("").await.unwrap()["uptime"].parse::<u64>().unwrap() > LONGEST.as_secs() + 5
+    })
+    .await;
+    let early = async |names: &Names| {
+        names.lead_to(&first);
+        let early = |config: MemcachedConfig| config.with_restart_policy(RestartPolicy::EndEarly);
+        names.connect_as(|config| early(config).with_longest_lease(LONGEST)).await
+    };
+    // The holder has not heard of the other place.
+    let (holders, others) = (Names::default(), Names::default());
+    let (holder, other) = (early(&holders).await, early(&others).await);
+    let held = holder.mutex("held").with_ttl(LONGEST).try_lock().await.unwrap().unwrap();
+    others.lead_to(&second);
+    first.kill().unwrap();
+    let _next = other.mutex("held").try_lock_for(PATIENCE).await.unwrap().unwrap();
+    assert!(!held.is_held(), "two holders, the first one for {:?} more", held.remaining());
 }

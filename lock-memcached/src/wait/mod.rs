@@ -227,10 +227,10 @@ impl WaitQueues {
         Some(offer)
     }
 
-    /// Has the first one in this queue look at once, unless it is others' turn.
+    /// Has the first one in this queue look at once, or as soon as others have had their turn: its own pause may be much longer.
     fn wake(&self, key: &Key) {
         if let Some(queue) = self.all().queues.get(key)
-            && queue.state().turns.looks_at_once(SystemClock.now())
+            && queue.state().turns.is_waited_in()
         {
             queue.wake.notify_one();
         }

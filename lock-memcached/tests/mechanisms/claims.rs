@@ -15,6 +15,8 @@ const TTL: Duration = Duration::from_secs(60);
 const LOCK: &str = "ma lock:mutex:held ";
 /// Text in every renewal: the TTL with its margin.
 const RENEWAL: &str = " T65";
+/// Text in every claim.
+const CLAIM: &str = "ma lock:mutex:held c ";
 
 /// The value of the lock's item.
 async fn number(server: &MemcachedServer) -> Option<String> {
@@ -139,4 +141,46 @@ async fn what_an_earlier_claim_took_is_granted_by_an_epoch_that_was_read_after_i
     let guard = tokio::time::timeout(TTL / 2, waiting).await.expect("nobody puts the epoch back").unwrap().unwrap();
     assert!(server.client().get("lock:epoch").await.unwrap().is_some(), "granted without an epoch");
     guard.release().await.unwrap();
+}
+
+/// The first claim takes the lock, without an answer. The second one finds it while the server's clock is behind, as after a pause: the
+/// renewal that gives it its full time counts from the old clock, and ends with the next tick. The clock is right again when the epoch is
+/// read once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_claim_took_is_no_grant_if_the_server_s_clock_stood_when_it_was_found() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    drop(open(&server).await);
+    let (link, locks) = far(&server, RestartPolicy::default()).await;
+    let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, LOCK));
+    let second = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(2, LOCK));
+    let mut waiting = tokio::spawn(async move { locks.mutex("held").lock().await });
+    lost.applied(ms(15_000)).await.unwrap();
+    second.applied(ms(15_000)).await.unwrap();
+    let ends_at = epoch_ends_at(&server).await;
+    end_epoch_at(&server, ends_at + 10).await;
+    let found = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "mg lock:mutex:held v"));
+    second.heal().unwrap();
+    found.applied(ms(15_000)).await.unwrap();
+    end_epoch_at(&server, ends_at).await;
+    let anew = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, CLAIM));
+    found.heal().unwrap();
+    tokio::select! {
+        biased;
+        granted = &mut waiting => panic!("it holds what a clock that stood has renewed: {:?}", granted.unwrap()),
+        applied = anew.applied(ms(15_000)) => drop(applied.unwrap()),
+    }
+    anew.heal().unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The second since 1970 at which the epoch's item ends. What is left of it tells clients the server's time.
+async fn epoch_ends_at(server: &MemcachedServer) -> u64 {
+    let left = server.client().command("mg lock:epoch t").await.unwrap();
+    let left: u64 = left.strip_prefix("HD t").expect("there is an epoch").parse().unwrap();
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + left
+}
+
+/// Has the epoch's item end then: later, and the server's time seems to be earlier.
+async fn end_epoch_at(server: &MemcachedServer, second: u64) {
+    assert_eq!(server.client().command(&format!("touch lock:epoch {second}")).await.unwrap(), "TOUCHED");
 }

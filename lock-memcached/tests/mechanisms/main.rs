@@ -8,6 +8,7 @@
 mod adoption;
 mod batches;
 mod claims;
+mod forced;
 mod forgets;
 mod lives;
 mod memory;
@@ -19,5 +20,6 @@ mod refusals;
 mod renewals;
 mod runtimes;
 mod setup;
+mod slots;
 mod support;
 mod waiting;

@@ -115,3 +115,46 @@ fn a_client_that_others_kept_waiting_leaves_the_lock_free_now_and_then() {
         guard.release().await.unwrap();
     });
 }
+
+/// This client waits for 4,000 permits as well, all at one pace: whoever is not woken looks after two seconds at the earliest.
+#[test]
+fn a_row_that_ends_costs_the_next_one_no_pause_of_its_own() {
+    const WAITERS: usize = 30;
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let (other, locks) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
+        let (mut others, mut waiting) = (Vec::new(), Vec::new());
+        for name in ["a", "b", "c", "d"] {
+            let all = other.semaphore(name, 1000).with_ttl(LONG).try_acquire_many(1000).await.unwrap();
+            others.push(all.expect("nobody holds any"));
+            let permits = locks.semaphore(name, 1000).with_ttl(LONG);
+            waiting.push(tokio::spawn(async move { permits.acquire_many(2).await }));
+        }
+        let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
+        let before = gets().await;
+        eventually("they ask", async || gets().await >= before + 4000).await;
+        let mutex = locks.mutex("held").with_ttl(LONG);
+        let held = mutex.lock().await.unwrap();
+        let (served, mut grants) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..WAITERS {
+            let (wait, served) = (queued(&mutex), served.clone());
+            tokio::spawn(async move {
+                let guard = wait.await.unwrap();
+                served.send(Instant::now()).unwrap();
+                // A row ends while the next one pauses already.
+                pass(ROW / 4).await;
+                // The test may be over, and its server.
+                let _ = guard.release().await;
+            });
+        }
+        held.release().await.unwrap();
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+        for _ in 0..WAITERS {
+            let granted = tokio::time::timeout(ms(15_000), grants.recv()).await.unwrap().unwrap();
+            longest = longest.max(granted.saturating_duration_since(last));
+            last = granted;
+        }
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        assert!(longest < ms(1000), "{longest:?} from one grant to the next");
+    });
+}

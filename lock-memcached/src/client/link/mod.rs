@@ -32,7 +32,7 @@ use crate::error::Failure;
 use crate::store::keys::Key;
 use crate::store::values::{self, Nonce};
 
-/// The longest time for which an idle connection is used again.
+/// The longest time for which an idle connection is used again. It is closed when the next request looks for one.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// The most callers that send by themselves: to let so few go together costs more than it saves.

@@ -20,6 +20,11 @@ impl Link {
         Ok(())
     }
 
+    /// Whether the server was reached at another place than before, ever.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.pool().moves > 0
+    }
+
     /// A connection that is opened for this, whatever others there are, for steps that end by this instant.
     pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
         let mut used = InUse::of(self, self.right(until).await?, until);

@@ -152,7 +152,8 @@ impl<W, O> Turns<W, O> {
         self.first == Some(ticket)
     }
 
-    /// Whether anybody waits.
+    /// Whether anybody waits: then the first one is woken when the lock may be free. It looks after others have had their turn, see
+    /// [`next_look`](Turns::next_look).
     #[must_use]
     pub fn is_waited_in(&self) -> bool {
         self.first.is_some()
@@ -255,12 +256,6 @@ impl<W, O> Turns<W, O> {
         }
         self.fairness.counts(now);
         self.offer.take()
-    }
-
-    /// The lock may be free. Returns whether the first one is to look at once: not while others have their turn.
-    #[must_use]
-    pub fn looks_at_once(&self, now: BootInstant) -> bool {
-        self.is_waited_in() && now >= self.fairness.others_until()
     }
 }
 

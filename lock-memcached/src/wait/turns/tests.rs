@@ -64,9 +64,8 @@ fn others_have_their_turn_after_eight_hand_overs() {
     }
     turns.offers("");
     assert_eq!(turns.hands_over(at(1000)), None);
-    assert!(!turns.looks_at_once(at(1000)));
     assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001));
-    assert!(turns.looks_at_once(at(1001)));
+    assert_eq!(turns.next_look(at(1001), &LIMITS, Duration::ZERO), at(1001));
     assert_eq!(turns.hands_over(at(1001)), Some(""), "a new row");
 }
 
@@ -88,11 +87,16 @@ fn a_server_is_not_silent_while_the_first_one_pauses() {
 }
 
 #[test]
-fn a_look_that_finds_nobody_waiting_wakes_nobody() {
+fn whoever_waits_is_woken_while_others_have_their_turn_and_looks_after_it() {
     let (mut turns, first) = turns();
-    assert!(turns.looks_at_once(at(1000)));
+    while turns.fairness.may_continue(at(1000)) {
+        turns.fairness.counts(at(1000));
+    }
+    assert!(turns.is_waited_in());
+    assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001), "woken at once");
+    assert_eq!(turns.next_look(at(1000), &LIMITS, SECOND), at(2000), "not woken");
     turns.goes(first);
-    assert!(!turns.looks_at_once(at(1000)));
+    assert!(!turns.is_waited_in());
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) struct Client {
     pub(super) is_greedy: bool,
     /// Whether a release was told that a lock had been lost that was not.
     pub(super) false_loss: bool,
+    /// Whether a lock was left free while the first one slept on.
+    pub(super) sleeps_on: bool,
 }
 
 /// One attempt after the other.
@@ -106,6 +108,7 @@ impl Client {
             yields: false,
             is_greedy: false,
             false_loss: false,
+            sleeps_on: false,
         };
         client.watch.set_met_anew(true);
         client.judges(server.seen_epoch(), 0, 0);
@@ -214,7 +217,7 @@ impl Client {
             self.waiters[at].unsure_until = 0;
         }
         self.waiters[at].ends(now);
-        self.wakes(now);
+        self.wakes(now, mutant);
     }
 
     /// Whether something is to be released or undone now: what was not answered may be carried out until then.
@@ -247,8 +250,11 @@ impl Client {
     }
 
     /// The lock may be free.
-    fn wakes(&mut self, now: u8) {
-        self.woken |= self.turns.looks_at_once(instant(now));
+    fn wakes(&mut self, now: u8, mutant: Option<Mutant>) {
+        let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
+        let is_left_out = mutant == Some(Mutant::NotWokenForOthers) && others_until > instant(now);
+        self.woken |= self.turns.is_waited_in() && !is_left_out;
+        self.sleeps_on |= !self.woken && self.waiters.iter().any(|waiter| matches!(waiter.phase, Phase::Pausing(_)));
     }
 
     /// The request of a waiter is answered, or nobody knows what became of it.

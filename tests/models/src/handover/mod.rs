@@ -251,6 +251,9 @@ impl Model for HandOver {
             Property::always("others have their turn", |_, state: &State| {
                 !state.clients.iter().any(|client| client.is_greedy || client.row > ROW)
             }),
+            Property::always("a release wakes the first one", |_, state: &State| {
+                !state.clients.iter().any(|client| client.sleeps_on)
+            }),
             Property::always("what was held is no loss", |_, state: &State| {
                 !state.clients.iter().any(|client| client.false_loss)
             }),

@@ -21,6 +21,8 @@ pub enum Mutant {
     TurnNotPassedOn,
     /// Waiters are handed the lock although others have their turn.
     HandedPastOthers,
+    /// A waiter is not woken while others have their turn.
+    NotWokenForOthers,
     /// A waiter that was woken looks although others have their turn by now.
     WokenPastOthers,
     /// A waiter that was handed a lock when it had given up keeps it.
