@@ -29,6 +29,7 @@ mod permits;
 mod queue;
 mod records;
 mod rights;
+mod runtimes;
 #[cfg(feature = "sasl")]
 mod sasl;
 mod session;

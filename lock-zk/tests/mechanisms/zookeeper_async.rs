@@ -15,6 +15,7 @@ mod parts;
 mod permits;
 mod queue;
 mod rights;
+mod runtimes;
 mod session;
 mod silent;
 mod support;

@@ -12,9 +12,11 @@ mod transactions;
 mod waiting;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, try_join_all};
 use lock_core::clock::BootInstant;
 use tokio::sync::Mutex;
@@ -315,9 +317,10 @@ impl Connection for ZookeeperClient {
     }
 }
 
-/// Resolves when this has seen something.
+/// Resolves when this has seen something, or can see nothing any more.
 fn changed(watcher: OneshotWatcher) -> NodeChange {
-    Box::pin(async move { drop(watcher.changed().await) })
+    // The crate panics when its own task is gone with the runtime: then nothing is watched any more.
+    Box::pin(async move { drop(AssertUnwindSafe(watcher.changed()).catch_unwind().await) })
 }
 
 fn node(result: MultiReadResult) -> Result<Option<Node>, Failure> {
