@@ -17,6 +17,7 @@
 pub(crate) mod contention;
 pub(crate) mod entry;
 mod free_permits;
+mod listings;
 mod permit_taking;
 pub(crate) mod permits;
 mod shared_path;

@@ -9,6 +9,7 @@
 mod batches;
 mod behind;
 mod closed;
+mod crowds;
 mod cut;
 mod dialects;
 mod far;
@@ -20,6 +21,7 @@ mod leave;
 mod left;
 mod load;
 mod lost;
+mod meter;
 mod panics;
 mod parts;
 mod patience;

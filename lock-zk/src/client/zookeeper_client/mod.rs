@@ -29,7 +29,7 @@ pub(crate) use tls::check as check_tls;
 
 use super::{
     Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES,
-    NewNode, Node, NodeChange, Priority, ReadNodes, Response,
+    Names, NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
 use scheduler::Scheduler;
 use waiting::{Exchange, Place};
@@ -168,7 +168,7 @@ impl Connection for ZookeeperClient {
         stem: &str,
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+    ) -> (Response<'static, Created>, Response<'static, Names>) {
         self.scheduler.append(self.place(stem, data, directory))
     }
 
@@ -202,7 +202,7 @@ impl Connection for ZookeeperClient {
         new: &[NewNode],
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>) {
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Names>) {
         let (empty, new, data, access) = (empty.to_owned(), new.to_vec(), data.to_vec(), self.access.clone());
         let claim = |client| transactions::claim_beside(client, empty, new, data, access);
         self.scheduler.send_and_list(claim, directory)
@@ -226,7 +226,7 @@ impl Connection for ZookeeperClient {
         })
     }
 
-    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
+    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Names> {
         self.scheduler.list(path)
     }
 
