@@ -3,6 +3,7 @@
 //! | the servers or the client crate say | we say | outcome |
 //! |---|---|---|
 //! | no session within the operation timeout | `Unavailable`; `Denied` if the last try to open one was refused so | definite: nothing was sent |
+//! | the client is closed, or the runtime in which it was connected is gone | `Closed`; `Indeterminate` for a wait that has asked for its place | definite: nothing was sent; the place goes with the session |
 //! | connection lost, no answer, an answer that cannot be read | `Indeterminate` | the request may have been carried out |
 //! | a session is over, by the servers' word or by our clock | `Indeterminate`; a wait goes on in the next session | its nodes may be there until the servers think so, too |
 //! | `NoAuth`, `InvalidACL`, `AuthFailed` | `Denied` | definite |

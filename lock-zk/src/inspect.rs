@@ -222,7 +222,7 @@ async fn names(session: &Session, directory: &str) -> Result<Vec<String>, Error>
     synced.await.map_err(of_request)?;
     match listed.await {
         Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
-        names => names.map_err(of_request),
+        names => names.map(Arc::unwrap_or_clone).map_err(of_request),
     }
 }
 

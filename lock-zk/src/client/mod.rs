@@ -91,6 +91,9 @@ impl ClientCrate {
 /// An answer that is on its way.
 pub(crate) type Response<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
+/// The names in a directory. Whoever asks together with others may share them.
+pub(crate) type Names = Arc<Vec<String>>;
+
 /// Resolves when a watched node changed or is gone, or when the session ended.
 pub(crate) type NodeChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -214,7 +217,7 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
         stem: &str,
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Created>, Response<'static, Vec<String>>);
+    ) -> (Response<'static, Created>, Response<'static, Names>);
 
     /// Makes such a node as [`append`](Connection::append) does, without the listing.
     fn enqueue(&self, stem: &str, data: &[u8], directory: &str) -> Response<'static, Created> {
@@ -239,19 +242,20 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
         new: &[NewNode],
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>);
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Names>);
 
     /// Makes a directory that the server removes when it has become empty, with every parent that is missing. It need not
     /// travel in the order of its call: whoever asks waits for it.
     fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()>;
 
-    /// The names in a directory.
-    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>>;
+    /// The names in a directory. Several callers who ask before any of their requests is sent may have one answer together.
+    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Names>;
 
     /// The names in a directory, for a decision that a wrong answer would spoil: with a proof behind them, where an answer may be that
     /// to another request.
     fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
-        self.children(path)
+        let listed = self.children(path);
+        Box::pin(async move { listed.await.map(Arc::unwrap_or_clone) })
     }
 
     /// The names in a directory, as surely, and a watch for the next change of them.

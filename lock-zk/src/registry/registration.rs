@@ -8,7 +8,7 @@ use lock_core::clock::{Clock, SystemClock};
 
 use super::incoming::{HandedOver, Incoming};
 use super::{Recipient, locked};
-use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
+use crate::client::{Created, Failure, Fate, Names, NewNode, Node, Response};
 use crate::session::Session;
 use crate::store::dialect::Contender;
 use crate::store::layout::LockPaths;
@@ -75,7 +75,7 @@ impl Registration {
         &self,
         new: &[NewNode],
         data: &[u8],
-    ) -> (impl Future<Output = Claimed>, Response<'static, Vec<String>>) {
+    ) -> (impl Future<Output = Claimed>, Response<'static, Names>) {
         let was_changing = self.begin_change();
         let (queue, permits) = (&self.lock.directory, self.lock.permit_directory());
         let (claimed, listed) = self.session.connection.claim_beside(queue, new, data, permits);

@@ -67,17 +67,12 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
     };
     options.check_chroot(&first).await?;
     let (current, current_seen) = watch::channel(Some(first.clone()));
-    let status = SessionStatus {
-        state: SessionState::Connected,
-        answered_until: SystemClock.now(),
-        refusal: None,
-        closed: false,
-    };
+    let status = SessionStatus { state: SessionState::Connected, answered_until: SystemClock.now(), refusal: None };
     let (status, status_seen) = watch::channel(status);
-    let (alive, alive_seen) = watch::channel(());
-    let (task, mut first) = (Arc::new(SessionTask { options, on_end, current, status }), Some(first));
+    let ((closed, closed_seen), (alive, alive_seen)) = (watch::channel(false), watch::channel(()));
+    let (task, mut first) = (Arc::new(SessionTask { options, on_end, current, status, closed }), Some(first));
     tokio::spawn(supervised("session", move || task.clone().run(first.take(), alive_seen.clone())));
-    Ok(Sessions { current: current_seen, status: status_seen, alive })
+    Ok(Sessions { current: current_seen, status: status_seen, closed: closed_seen, alive })
 }
 
 impl SessionOptions {
@@ -109,6 +104,7 @@ struct SessionTask {
     on_end: OnSessionEnd,
     current: watch::Sender<Option<Arc<Session>>>,
     status: watch::Sender<SessionStatus>,
+    closed: watch::Sender<bool>,
 }
 
 type Heartbeat = Pin<Box<dyn Future<Output = (BootInstant, Result<(), Failure>)> + Send>>;
@@ -135,7 +131,7 @@ impl SessionTask {
                 break;
             }
         }
-        self.status.send_modify(|status| status.closed = true);
+        self.closed.send_replace(true);
     }
 
     /// Gives up the session of a run that has panicked: nobody knows what it was about to do.

@@ -56,6 +56,8 @@ pub(crate) type OnSessionEnd = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
 pub(crate) struct Sessions {
     current: watch::Receiver<Option<Arc<Session>>>,
     status: watch::Receiver<SessionStatus>,
+    /// Whether there is no session any more, and never will be. Beside the status, which is news at every heartbeat.
+    closed: watch::Receiver<bool>,
     /// Closed when this is dropped.
     alive: watch::Sender<()>,
 }
@@ -68,8 +70,6 @@ struct SessionStatus {
     answered_until: BootInstant,
     /// The refusal of the last try to open a session, while there is none.
     refusal: Option<Refusal>,
-    /// Whether the client is closed: there is no session any more, and never will be.
-    closed: bool,
 }
 
 impl Sessions {
@@ -172,10 +172,10 @@ impl Sessions {
         })
     }
 
-    /// Resolves when there is no session any more, and never will be.
-    async fn closed(&self) {
+    /// Resolves when there is no session any more, and never will be: the client is closed, or the runtime of its task is gone.
+    pub(crate) async fn closed(&self) {
         // Without its task there is none, either.
-        let _ = self.status.clone().wait_for(|status| status.closed).await;
+        let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
     /// Adds to an error why there is no session, if the last try to open one was refused.
@@ -208,7 +208,8 @@ impl Sessions {
     fn answered_until(&self) -> BootInstant {
         let session = self.current.borrow().clone();
         match session {
-            Some(session) if session.is_connected() => session.answered_until(SystemClock.now()),
+            // The task that replaces one that is over may not run any more: such a one answers nothing.
+            Some(session) if session.is_connected() && !session.is_over() => session.answered_until(SystemClock.now()),
             _ => self.status.borrow().answered_until,
         }
     }

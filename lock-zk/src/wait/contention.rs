@@ -3,12 +3,14 @@
 //!
 //! Its driver makes the requests, and tells what came of them. It knows one thing only: its own node, or that it has none.
 
+use std::sync::Arc;
+
 use lock_core::clock::BootInstant;
 
 use crate::store::dialect::Role;
 
 /// One node of a listing.
-pub trait Member<N> {
+pub trait Member<N>: Clone {
     /// Returns the role of whoever made it.
     fn role(&self) -> Role;
 
@@ -70,7 +72,7 @@ pub enum Event<N, M> {
     Taken,
     /// The queue, first in the queue first, as it was listed by a request that was sent at this instant. Empty if there is no
     /// directory.
-    Listed(Vec<M>, BootInstant),
+    Listed(Arc<[M]>, BootInstant),
     /// The node that was searched for, if there is one.
     Found(Option<N>),
     /// The answer to the last request is lost: it may have been carried out.
@@ -134,7 +136,7 @@ impl<N> Contention<N> {
             Event::NoDirectory => Action::Ask(Request::MakeDirectory),
             Event::DirectoryMade => self.enqueue(),
             Event::Taken => Action::Ask(Request::List),
-            Event::Listed(queue, sent_at) => self.listed(queue, sent_at),
+            Event::Listed(queue, sent_at) => self.listed(&queue, sent_at),
             Event::Found(node) => {
                 self.node = node;
                 if self.node.is_some() { Action::Ask(Request::List) } else { self.enqueue() }
@@ -169,17 +171,17 @@ impl<N> Contention<N> {
 
     /// Decides what a listing means: a node is first, or waits for another one. A claim that was refused waits for whoever is
     /// first.
-    fn listed<M: Member<N>>(&self, mut queue: Vec<M>, sent_at: BootInstant) -> Action<M> {
+    fn listed<M: Member<N>>(&self, queue: &[M], sent_at: BootInstant) -> Action<M> {
         let awaited = match &self.node {
             None if queue.is_empty() => return self.enqueue(),
             None => Some(0),
             Some(node) => match queue.iter().position(|member| member.is_node(node)) {
-                Some(index) => waits_for(&queue, index),
+                Some(index) => waits_for(queue, index),
                 None => return Action::Stand(QueuePosition::Missing),
             },
         };
         Action::Stand(match awaited {
-            Some(index) => QueuePosition::Behind(queue.swap_remove(index)),
+            Some(index) => QueuePosition::Behind(queue[index].clone()),
             None => QueuePosition::First(sent_at),
         })
     }
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     fn a_node_that_is_not_listed_is_searched_for_before_another_is_made() {
         let mut contention = placed(Way::Append);
-        assert_eq!(step(&mut contention, Event::Listed(vec![(1, Role::Lock)], SENT)), MISSING);
+        assert_eq!(step(&mut contention, Event::Listed([(1, Role::Lock)].into(), SENT)), MISSING);
         assert_eq!(step(&mut contention, Event::Rejoin), Action::Ask(Request::Find));
         assert_eq!(step(&mut contention.clone(), Event::Found(Some(8))), Action::Ask(Request::List));
         assert_eq!(step(&mut contention, Event::Found(None)), Action::Ask(Request::Append));
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(step(&mut contention, Event::NoDirectory), Action::Ask(Request::MakeDirectory));
         assert_eq!(step(&mut contention, Event::DirectoryMade), Action::Ask(Request::Append));
         assert_eq!(step(&mut contention, Event::Created(5, SENT)), Action::Ask(Request::List));
-        assert_eq!(step(&mut contention, Event::Listed(Vec::new(), SENT)), MISSING, "it was deleted again");
+        assert_eq!(step(&mut contention, Event::Listed([].into(), SENT)), MISSING, "it was deleted again");
     }
 
     #[test]
@@ -323,8 +325,8 @@ mod tests {
         let mut contention = Contention::new(Way::Claim);
         assert_eq!(step(&mut contention, Event::Begin), Action::Ask(Request::Claim));
         assert_eq!(step(&mut contention, Event::Taken), Action::Ask(Request::List));
-        assert_eq!(step(&mut contention, Event::Listed(Vec::new(), SENT)), Action::Ask(Request::Claim));
-        let queue = vec![(1, Role::Lock), (2, Role::Lock)];
+        assert_eq!(step(&mut contention, Event::Listed([].into(), SENT)), Action::Ask(Request::Claim));
+        let queue = [(1, Role::Lock), (2, Role::Lock)].into();
         let awaited = Action::Stand(QueuePosition::Behind((1, Role::Lock)));
         assert_eq!(step(&mut contention, Event::Listed(queue, SENT)), awaited);
         assert_eq!(step(&mut contention, Event::Look), MISSING);

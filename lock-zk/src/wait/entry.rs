@@ -7,9 +7,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind, log};
 
 use super::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way, waits_for_neighbour};
+use super::listings::Listings;
 use super::shared_path::check_dialect;
 use super::watch::wait_for_node;
-use crate::client::{Created, Failure, Fate};
+use crate::client::{Created, Failure, Fate, Names};
 use crate::error::{FIRST_PAUSE, StepError, pauses, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::session::Session;
@@ -36,11 +37,12 @@ pub(crate) struct LockQueues {
     registry: Arc<Registry>,
     layout: Arc<Layout>,
     unfair_mutex: bool,
+    listings: Listings,
 }
 
 impl LockQueues {
     pub(crate) fn new(registry: Arc<Registry>, layout: Arc<Layout>, unfair_mutex: bool) -> Self {
-        Self { registry, layout, unfair_mutex }
+        Self { registry, layout, unfair_mutex, listings: Listings::default() }
     }
 
     /// Registers an attempt, once it is known that others speak the dialect of its node. It has to begin then. A try does not wait:
@@ -58,6 +60,7 @@ impl LockQueues {
         }
         Ok(QueueEntry {
             registry: &self.registry,
+            listings: &self.listings,
             attempt,
             registration: self.registry.register(attempt.id, session, lock),
             contention: Contention::new(self.way(attempt)),
@@ -77,6 +80,7 @@ impl LockQueues {
 /// One attempt in the queue of its lock, in one session.
 pub(crate) struct QueueEntry<'a> {
     registry: &'a Registry,
+    listings: &'a Listings,
     attempt: &'a Attempt,
     pub(crate) registration: Arc<Registration>,
     contention: Contention<Created>,
@@ -232,12 +236,12 @@ impl QueueEntry<'_> {
         self.listed(listed, sent_at)
     }
 
-    fn listed(&self, listed: Result<Vec<String>, Failure>, sent_at: BootInstant) -> Result<QueueEvent, StepError> {
+    fn listed(&self, listed: Result<Names, Failure>, sent_at: BootInstant) -> Result<QueueEvent, StepError> {
         let names = match listed {
-            Err(failure) if failure.fate == Fate::Missing => Vec::new(),
+            Err(failure) if failure.fate == Fate::Missing => Names::default(),
             listed => listed?,
         };
-        let queue = self.registration.lock.queue(names)?;
+        let queue = self.listings.queue(&self.registration.lock, names)?;
         Ok(if self.is_withdrawn() { Event::Withdrawn } else { Event::Listed(queue, sent_at) })
     }
 

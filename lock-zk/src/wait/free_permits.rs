@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Kind};
-use lock_core::{ErrorKind, Phase};
+use lock_core::{ErrorKind, GrantId, Phase};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -24,6 +24,9 @@ use crate::store::record::HolderRecord;
 /// The number of permits, and of those in the queue, that are looked at for their limit and their library. All of ours have the
 /// same limit.
 const LOOKED_AT: usize = 100;
+
+/// The number of waiters whose records are read together, which one request can do.
+const READ_TOGETHER: usize = 500;
 
 /// The free permits of a semaphore, as one attempt counts them.
 #[derive(Debug, Clone, Copy)]
@@ -122,25 +125,47 @@ impl<'a> FreePermits<'a> {
     /// Returns the number of permits that are left when everybody before us has got theirs; none if somebody before us has to
     /// wait.
     ///
-    /// The queue and the permits are read one after the other: whoever goes from the one to the other meanwhile is found in both, and
-    /// counts once.
+    /// Nobody in the queue is looked at as long as there are too few permits anyhow, nor if there are more waiters than permits, and nobody
+    /// behind the first who has to wait: whoever is before us was there at the first look at the permits.
+    ///
+    /// Then the queue and the permits are read one after the other: whoever goes from the one to the other meanwhile is found in both,
+    /// and counts once.
     pub(super) async fn count_behind_others(self) -> Result<u32, StepError> {
-        let (lock, connection) = (self.lock(), self.connection());
+        let (free, holders) = self.count_and_name().await?;
+        if free < self.asked() {
+            return Ok(free);
+        }
+        let lock = self.lock();
         let queue = lock.queue(self.names(&lock.directory).await?)?;
         let ours = self.registration.node().map(|node| node.path);
         let is_ours = |contender: &Contender| Some(lock.queue_path(&contender.name)) == ours;
         let before: Vec<_> = queue.into_iter().take_while(|contender| !is_ours(contender)).collect();
-        let paths: Vec<_> = before.iter().map(|contender| lock.queue_path(&contender.name)).collect();
-        let nodes = if paths.is_empty() { Vec::new() } else { read_permitted(connection, &paths).await? };
-        let permits = self.names(lock.permit_directory()).await?;
-        let taken: HashSet<_> = lock.held(permits.clone())?.iter().filter_map(|lease| lease.grant).collect();
-        let waits = |contender: &Contender| contender.grant.is_none_or(|grant| !taken.contains(&grant));
-        let still =
-            before.iter().zip(&nodes).filter(|(contender, _)| waits(contender)).filter_map(|(_, node)| node.as_ref());
-        // Clients of other libraries take one at a time.
-        let theirs = still.map(|node| HolderRecord::parse(node.as_ref()?).and_then(|record| record.permits()));
-        let theirs: Vec<_> = theirs.map(|permits| permits.map_or(1, |permits| permits.asked)).collect();
-        Ok(left_behind(self.free_beside(permits).await?, theirs))
+        // Where there are no transactions, one has its permits a while before it has left the queue. Each of the others asks for one at least.
+        let waiting = before.iter().filter(|contender| waits(contender.grant, &holders));
+        let left = left_behind(free, waiting.map(|_| 1));
+        if left < self.asked() {
+            return Ok(left);
+        }
+        let mut waiting = Vec::new();
+        for some in before.chunks(READ_TOGETHER) {
+            let paths: Vec<_> = some.iter().map(|contender| lock.queue_path(&contender.name)).collect();
+            let nodes = read_permitted(self.connection(), &paths).await?;
+            let there = some.iter().zip(nodes).filter_map(|(contender, node)| Some((contender.grant, asked_by(node?))));
+            waiting.extend(there);
+            let left = left_beside(free, &holders, &waiting);
+            if left < self.asked() {
+                return Ok(left);
+            }
+        }
+        let (free, holders) = self.count_and_name().await?;
+        Ok(left_beside(free, &holders, &waiting))
+    }
+
+    /// Returns the number of permits that are left, and the grants that have the others.
+    async fn count_and_name(self) -> Result<(u32, HashSet<GrantId>), StepError> {
+        let permits = self.list_permits().await?;
+        let holders = self.lock().held(permits.clone())?.iter().filter_map(|lease| lease.grant).collect();
+        Ok((self.free_beside(permits).await?, holders))
     }
 
     /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.
@@ -245,4 +270,22 @@ impl<'a> FreePermits<'a> {
             names => names,
         }
     }
+}
+
+/// Returns the number of permits that are left of these when each of those in the queue who is no holder has got as many as it asks for.
+fn left_beside(free: u32, holders: &HashSet<GrantId>, queue: &[(Option<GrantId>, u32)]) -> u32 {
+    let waiting = queue.iter().filter(|(grant, _)| waits(*grant, holders));
+    left_behind(free, waiting.map(|(_, asked)| *asked))
+}
+
+/// Whether this grant, which was found in the queue, still waits beside those that have permits.
+fn waits(grant: Option<GrantId>, holders: &HashSet<GrantId>) -> bool {
+    grant.is_none_or(|grant| !holders.contains(&grant))
+}
+
+/// Returns the number of permits for which a waiter's node asks, which may not be readable.
+fn asked_by(node: Option<Node>) -> u32 {
+    let permits = node.and_then(|node| HolderRecord::parse(&node)?.permits());
+    // Clients of other libraries take one at a time.
+    permits.map_or(1, |permits| permits.asked)
 }

@@ -17,6 +17,7 @@
 pub(crate) mod contention;
 pub(crate) mod entry;
 mod free_permits;
+mod listings;
 mod permit_taking;
 pub(crate) mod permits;
 mod shared_path;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lock_core::clock::{Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind};
 use lock_core::{Error, ErrorKind, Phase};
@@ -79,6 +81,8 @@ impl Waits {
             granted = self.wait_granted(attempt, &asked, &refused) => granted.map(Some),
             was_refused = ran_out => if was_refused { Ok(None) } else { Err(self.unanswered(attempt, &asked)) },
             () = self.sessions.silence(attempt.patience) => Err(self.unanswered(attempt, &asked)),
+            // Nobody will say that the session has ended, nor open another one.
+            () = self.sessions.closed() => Err(self.unanswered(attempt, &asked)),
         };
         match outcome {
             Err(error) if error.kind() != ErrorKind::Indeterminate => {
@@ -92,7 +96,9 @@ impl Waits {
     fn unanswered(&self, attempt: &Attempt, asked: &AtomicBool) -> Error {
         if asked.load(Ordering::Acquire) {
             // A node was asked for, and may be there: also one of a session that is over by our clock only.
-            let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, "the servers do not answer");
+            let is_closed = self.sessions.closed().now_or_never().is_some();
+            let what = if is_closed { "the client's session is closed" } else { "the servers do not answer" };
+            let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, what);
             return self.sessions.because_of_refusal(error);
         }
         self.sessions.no_session(Phase::Wait).with_name(&attempt.name)

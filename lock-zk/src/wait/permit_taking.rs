@@ -1,5 +1,7 @@
 //! One taking of permits, carried out: makes the requests that its [`Taking`] asks for.
 
+use std::sync::Arc;
+
 use futures_util::future::join;
 use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -152,7 +154,7 @@ impl<'a> PermitTaking<'a> {
         self.sent_at = SystemClock.now();
         let (claimed, listed) = self.registration.claim(&wanted, &record);
         let (claimed, listed) = join(claimed, listed).await;
-        self.listed = listed.ok();
+        self.listed = listed.ok().map(Arc::unwrap_or_clone);
         let Some(nodes) = claimed? else { return Ok(TakingEvent::Occupied) };
         let made = nodes.first().map(|node| node.czxid);
         self.registry.set_permits(self.registration, nodes.into_iter().map(|node| node.path).collect());

@@ -1,5 +1,7 @@
 //! Paths that are shared with clients of other libraries.
 
+use std::sync::Arc;
+
 use futures_util::future::join;
 
 use crate::client::Fate;
@@ -12,7 +14,7 @@ use crate::store::layout::LockPaths;
 pub(super) async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
     let names = async |directory: &str| match session.connection.children(directory).await {
         Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
-        names => names,
+        names => names.map(Arc::unwrap_or_clone),
     };
     let beside = async {
         match lock.semaphore_directory() {

@@ -9,6 +9,7 @@
 mod batches;
 mod behind;
 mod closed;
+mod crowds;
 mod cut;
 mod dialects;
 mod far;
@@ -20,6 +21,7 @@ mod leave;
 mod left;
 mod load;
 mod lost;
+mod meter;
 mod panics;
 mod parts;
 mod patience;
@@ -29,6 +31,7 @@ mod permits;
 mod queue;
 mod records;
 mod rights;
+mod runtimes;
 #[cfg(feature = "sasl")]
 mod sasl;
 mod session;

@@ -155,8 +155,8 @@ async fn one_that_takes_its_permits_while_a_try_counts_is_not_counted_twice() {
     let taking = one.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "-lease-"));
     let moving = tokio::spawn(async move { first.try_acquire_many(2).await });
     taking.applied(PROMPTLY).await.unwrap();
-    // It has seen the first one in the queue, and asks for the permits that are taken.
-    let counting = other.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "moves/leases"));
+    // It has found all permits free and the first one in the queue, and asks once more for the permits that are taken.
+    let counting = other.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(2, "moves/leases"));
     let counts = tokio::spawn(async move { second.try_acquire().await });
     counting.applied(PROMPTLY).await.unwrap();
     taking.heal().unwrap();

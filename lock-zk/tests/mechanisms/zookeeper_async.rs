@@ -15,6 +15,7 @@ mod parts;
 mod permits;
 mod queue;
 mod rights;
+mod runtimes;
 mod session;
 mod silent;
 mod support;
@@ -122,4 +123,30 @@ async fn directories_are_removed_when_they_are_empty_and_no_digest_is_wrong() {
         eventually("nothing is left", PROMPTLY * 2, async || truth.exists(&prefix).await.unwrap().is_none()).await;
     }
     assert_eq!(server.figure("zk_digest_mismatches_count").await.unwrap(), 0);
+}
+
+/// The session has moved on from it, and each name is new.
+#[test]
+fn names_are_granted_while_the_server_that_was_asked_first_for_directories_is_silent() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let links = [(); 3].map(|()| link(&server));
+        let locks = client(&over(&links), LASTING).await;
+        let known = locks.mutex("known");
+        known.lock().await.unwrap().release().await.unwrap();
+        let cut = [Toxic::Refuse, Toxic::Reset].map(|toxic| links[0].inject(LinkFault::new(toxic, Direction::Both)));
+        eventually("the session has moved on", LASTING, async || match known.try_lock().await {
+            Ok(Some(held)) => held.release().await.is_ok() && links[0].open_connections() == 0,
+            _ => false,
+        })
+        .await;
+        let _silent = links[0].inject(LinkFault::new(Toxic::Hold, Direction::Both));
+        drop(cut);
+        // One of them may have to find out.
+        let _ = locks.mutex("first").try_lock().await;
+        for name in ["second", "third"] {
+            let held = locks.mutex(name).try_lock().await.unwrap().expect("nobody has it");
+            held.release().await.unwrap();
+        }
+    });
 }

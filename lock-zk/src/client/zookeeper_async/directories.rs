@@ -4,10 +4,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use zookeeper_async::ZkError;
 
 use super::handshake::PATIENCE;
@@ -19,15 +21,20 @@ use crate::client::{directories, made};
 /// The number of such sessions that a client has at once. Servers allow 60 connections from one address by default.
 const AT_ONCE: usize = 2;
 
+/// The time after which a server that has not answered counts as silent, although whoever asked has given up.
+const SILENT: Duration = Duration::from_millis(50);
+
 /// The making of directories.
 #[derive(Clone)]
 pub(super) struct Directories {
     options: Arc<Destination>,
     turns: Arc<Semaphore>,
+    /// The index of the server that is asked first: the one that has answered last, or that comes behind a silent one.
+    first: Arc<AtomicUsize>,
 }
 
 struct Destination {
-    /// Each is asked until one answers.
+    /// Each is asked until one answers, beginning with that.
     servers: Vec<SocketAddr>,
     chroot: String,
     timeout: Duration,
@@ -40,7 +47,7 @@ impl Directories {
         let (chroot, credentials, access) =
             (options.chroot.clone(), options.credentials.clone(), options.access.clone());
         let options = Arc::new(Destination { servers, chroot, timeout, credentials, access });
-        Self { options, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { options, turns: Arc::new(Semaphore::new(AT_ONCE)), first: Arc::default() }
     }
 
     /// Makes a directory, and every one above it. Dropped before it has its answer, it may be made or not.
@@ -49,10 +56,23 @@ impl Directories {
         Box::pin(async move {
             let turn = directories.turns.acquire().await;
             let mut failure = io::Error::from(io::ErrorKind::NotFound);
-            for server in &directories.options.servers {
+            let servers = &directories.options.servers;
+            let first = directories.first.load(Ordering::Acquire);
+            let in_turn = servers.iter().enumerate().cycle().skip(first).take(servers.len());
+            for (index, server) in in_turn {
                 let limit = PATIENCE.min(directories.options.timeout / 2);
+                let asked = AskedServer {
+                    first: &directories.first,
+                    index,
+                    servers: servers.len(),
+                    since: Instant::now(),
+                    owes: true,
+                };
                 match tokio::time::timeout(limit, directories.options.make_at(*server, &path)).await {
-                    Ok(Ok(outcomes)) => return made(outcomes),
+                    Ok(Ok(outcomes)) => {
+                        asked.answered();
+                        return made(outcomes);
+                    }
                     Ok(Err(error)) => failure = error,
                     Err(late) => failure = late.into(),
                 }
@@ -60,6 +80,35 @@ impl Directories {
             drop(turn);
             Err(Failure { fate: Fate::Unknown, source: Box::new(failure) })
         })
+    }
+}
+
+/// A server that is asked. If it is silent at the end of this, the next one is asked first from then on: also after a call that was
+/// given up, which would otherwise begin with the silent one each time.
+struct AskedServer<'a> {
+    first: &'a AtomicUsize,
+    index: usize,
+    /// The number of servers that there are.
+    servers: usize,
+    since: Instant,
+    owes: bool,
+}
+
+impl AskedServer<'_> {
+    /// It is asked first from now on.
+    fn answered(mut self) {
+        self.first.store(self.index, Ordering::Release);
+        self.owes = false;
+    }
+}
+
+impl Drop for AskedServer<'_> {
+    fn drop(&mut self) {
+        if self.owes && self.since.elapsed() >= SILENT {
+            let next = (self.index + 1) % self.servers;
+            // Unless another call has moved on, or had an answer.
+            let _ = self.first.compare_exchange(self.index, next, Ordering::AcqRel, Ordering::Acquire);
+        }
     }
 }
 

@@ -33,8 +33,8 @@ use tokio::sync::{Mutex, watch};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
 use super::{
-    Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, NewNode, Node,
-    NodeChange, Priority, ReadNodes, Response,
+    Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, Names, NewNode,
+    Node, NodeChange, Priority, ReadNodes, Response,
 };
 use crate::access::Access;
 use directories::Directories;
@@ -144,9 +144,9 @@ impl Connection for ZookeeperAsync {
         stem: &str,
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+    ) -> (Response<'static, Created>, Response<'static, Names>) {
         let created = self.requests.make(stem, data.to_vec(), CreateMode::EphemeralSequential);
-        (created, self.requests.children(directory, false))
+        (created, self.requests.children(directory))
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {
@@ -157,8 +157,8 @@ impl Connection for ZookeeperAsync {
         self.requests.make_directory(path)
     }
 
-    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
-        self.requests.children(path, false)
+    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Names> {
+        self.requests.children(path)
     }
 
     fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
@@ -226,7 +226,7 @@ impl Connection for ZookeeperAsync {
         _new: &[NewNode],
         _data: &[u8],
         _directory: &str,
-    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>) {
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Names>) {
         (Box::pin(future::ready(Err(no_transactions()))), Box::pin(future::ready(Err(no_transactions()))))
     }
 

@@ -14,7 +14,7 @@ use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
 use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Created, Node, Priority, Response};
+use super::{Created, Names, Node, Priority, Response};
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -150,9 +150,9 @@ impl Requests {
         self.directories.make(path)
     }
 
-    pub(super) fn children(&self, path: &str, watch: bool) -> Response<'static, Vec<String>> {
-        let listed = self.list(path, watch);
-        Box::pin(async move { listed.await.outcome })
+    pub(super) fn children(&self, path: &str) -> Response<'static, Names> {
+        let listed = self.list(path, false);
+        Box::pin(async move { listed.await.outcome.map(Arc::new) })
     }
 
     /// The names in a directory, and behind them a proof that the answer is the one to this request.

@@ -12,9 +12,11 @@ mod transactions;
 mod waiting;
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, try_join_all};
 use lock_core::clock::BootInstant;
 use tokio::sync::Mutex;
@@ -27,7 +29,7 @@ pub(crate) use tls::check as check_tls;
 
 use super::{
     Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES,
-    NewNode, Node, NodeChange, Priority, ReadNodes, Response,
+    Names, NewNode, Node, NodeChange, Priority, ReadNodes, Response,
 };
 use scheduler::Scheduler;
 use waiting::{Exchange, Place};
@@ -166,7 +168,7 @@ impl Connection for ZookeeperClient {
         stem: &str,
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+    ) -> (Response<'static, Created>, Response<'static, Names>) {
         self.scheduler.append(self.place(stem, data, directory))
     }
 
@@ -200,7 +202,7 @@ impl Connection for ZookeeperClient {
         new: &[NewNode],
         data: &[u8],
         directory: &str,
-    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Vec<String>>) {
+    ) -> (Response<'static, Option<Vec<Created>>>, Response<'static, Names>) {
         let (empty, new, data, access) = (empty.to_owned(), new.to_vec(), data.to_vec(), self.access.clone());
         let claim = |client| transactions::claim_beside(client, empty, new, data, access);
         self.scheduler.send_and_list(claim, directory)
@@ -224,7 +226,7 @@ impl Connection for ZookeeperClient {
         })
     }
 
-    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
+    fn children<'a>(&'a self, path: &'a str) -> Response<'a, Names> {
         self.scheduler.list(path)
     }
 
@@ -315,9 +317,10 @@ impl Connection for ZookeeperClient {
     }
 }
 
-/// Resolves when this has seen something.
+/// Resolves when this has seen something, or can see nothing any more.
 fn changed(watcher: OneshotWatcher) -> NodeChange {
-    Box::pin(async move { drop(watcher.changed().await) })
+    // The crate panics when its own task is gone with the runtime: then nothing is watched any more.
+    Box::pin(async move { drop(AssertUnwindSafe(watcher.changed()).catch_unwind().await) })
 }
 
 fn node(result: MultiReadResult) -> Result<Option<Node>, Failure> {

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zookeeper_client::{Acls, Client, CreateMode, Error, MultiReadResult};
 
-use super::Created;
 use super::transactions::{Refused, is_refusal, unexpected};
 use super::waiting::{MOST_TOGETHER, Place};
+use super::{Created, Names};
 
 /// The bytes of the names in one answer, at most, as far as they are known before; one that has more by itself comes alone.
 const MOST_BYTES_LISTED: usize = 512 * 1024;
@@ -35,14 +35,14 @@ pub(super) async fn delete(client: Arc<Client>, path: Arc<str>) -> Result<bool, 
 }
 
 /// Returns the names in a directory, and notes how long they are.
-pub(super) async fn list(client: Arc<Client>, listings: Arc<Listings>, path: Arc<str>) -> Result<Vec<String>, Error> {
+pub(super) async fn list(client: Arc<Client>, listings: Arc<Listings>, path: Arc<str>) -> Result<Names, Error> {
     let names = client.list_children(&path).await?;
     listings.note(&path, &names);
-    Ok(names)
+    Ok(Arc::new(names))
 }
 
 /// The names in one of several directories.
-pub(super) type Listed = Result<Vec<String>, Error>;
+pub(super) type Listed = Result<Names, Error>;
 
 /// Lists directories, each with an outcome of its own, and notes how long they are.
 pub(super) async fn list_all(
@@ -64,7 +64,7 @@ pub(super) async fn list_all(
     let listed = |(path, result)| match result {
         MultiReadResult::Children { children } => {
             listings.note(path, &children);
-            Ok(children)
+            Ok(Arc::new(children))
         }
         MultiReadResult::Error { err } => Err(err),
         _ => Err(unexpected()),

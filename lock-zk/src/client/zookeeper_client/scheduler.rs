@@ -25,7 +25,7 @@ use super::pending::{PendingRequests, Tracked, over};
 use super::requests::{self, Listings};
 use super::transactions::Stamp;
 use super::waiting::{AnswerSender, Append, Delete, Exchange, HandOver, List, Place, Waiting};
-use super::{Created, Failure, LONGEST_BACKLOG, Priority, Response};
+use super::{Created, Failure, LONGEST_BACKLOG, Names, Priority, Response};
 
 /// The number of requests that may be under way without having waited, and of as many that did.
 const AT_ONCE: usize = 128;
@@ -77,7 +77,7 @@ impl Scheduler {
     }
 
     /// Makes a place in a queue, and lists the queue right behind it.
-    pub(super) fn append(&self, place: Place) -> (Response<'static, Created>, Response<'static, Vec<String>>) {
+    pub(super) fn append(&self, place: Place) -> (Response<'static, Created>, Response<'static, Names>) {
         let (mut way, place) = (self.dispatch.way(), Arc::new(place));
         let Some(client) = way.client.clone() else { return (failed(over()), failed(over())) };
         if self.dispatch.is_idle(&way) {
@@ -126,12 +126,12 @@ impl Scheduler {
     }
 
     /// Lists a directory.
-    pub(super) fn list(&self, path: &str) -> Response<'static, Vec<String>> {
+    pub(super) fn list(&self, path: &str) -> Response<'static, Names> {
         let path = Arc::<str>::from(path);
         let waiting = path.clone();
         self.submit(
             |client| requests::list(client, self.dispatch.listings.clone(), path),
-            |answer| Waiting::List(List { path: waiting, answer }),
+            |answer| Waiting::List(List { path: waiting, answers: vec![answer] }),
         )
     }
 
@@ -208,7 +208,7 @@ impl Scheduler {
         &self,
         request: impl FnOnce(Arc<Client>) -> F + Send + 'static,
         directory: &str,
-    ) -> (Response<'static, T>, Response<'static, Vec<String>>)
+    ) -> (Response<'static, T>, Response<'static, Names>)
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,

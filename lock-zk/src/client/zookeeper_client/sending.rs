@@ -20,7 +20,7 @@ use super::pending::Tracked;
 use super::requests;
 use super::scheduler::{Backlog, Dispatch};
 use super::transactions::{self, Refused};
-use super::waiting::{self, AnswerSender, Append, Delete, HandOver, List, RequestFuture, Waiting};
+use super::waiting::{self, AnswerSender, Append, Delete, Flush, HandOver, List, RequestFuture, Waiting};
 
 /// Sends what waits at the end of each turn of the runtime, so that only so many are under way at once. Ends at once when the
 /// scheduler is closed, and when all was answered if that is gone.
@@ -84,18 +84,19 @@ impl Sending {
     fn send_waiting(&self) -> Vec<Sent> {
         let mut way = self.dispatch.way();
         let Some(client) = way.client.clone() else { return Vec::new() };
-        let (mut free, mut taken) = (self.dispatch.free(), Vec::new());
+        let (mut free, mut flush) = (self.dispatch.free(), Flush::default());
         while let Some(next) = way.waiting.front() {
-            let (is_wanted, turns) = (next.is_wanted(), next.turns());
+            let (is_wanted, turns) = (next.is_wanted(), flush.turns(next));
             if is_wanted && turns > free {
                 break;
             }
             let next = way.waiting.pop_front();
-            if is_wanted {
+            if let Some(next) = next.filter(|_| is_wanted) {
                 free -= turns;
-                taken.push(next);
+                flush.take(next);
             }
         }
+        let mut taken: Vec<_> = flush.into_requests().into_iter().map(Some).collect();
         let parts: Vec<_> = taken.iter().flatten().map(Waiting::part).collect();
         let batches = waiting::batches(&parts);
         let send = |batch: Vec<usize>| {
@@ -220,11 +221,14 @@ impl Sending {
         match listed.await {
             Ok(Ok(listed)) => {
                 for (list, names) in lists.into_iter().zip(listed) {
-                    let _ = list.answer.send(names.map_err(Failure::from));
+                    list.tell(names.map_err(|error| copies(error.into())));
                 }
             }
             Ok(Err(_)) => self.send_singly(lists.into_iter().map(Waiting::List)).await,
-            Err(failure) => tell(lists.into_iter().map(|list| list.answer), Err::<Vec<_>, _>(copies(failure))),
+            Err(failure) => {
+                let failure = copies(failure);
+                lists.into_iter().for_each(|list| list.tell(Err(&failure)));
+            }
         }
     }
 
@@ -265,9 +269,9 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
             let deleted = dispatch.track(requests::delete(client.clone(), path));
             Box::pin(async move { drop(answer.send(deleted.await)) })
         }
-        Waiting::List(List { path, answer }) => {
-            let listed = dispatch.track(requests::list(client.clone(), dispatch.listings.clone(), path));
-            Box::pin(async move { drop(answer.send(listed.await)) })
+        Waiting::List(list) => {
+            let listed = dispatch.track(requests::list(client.clone(), dispatch.listings.clone(), list.path.clone()));
+            Box::pin(async move { list.tell(listed.await.map_err(copies)) })
         }
         // Polled once, at which the crate is asked.
         Waiting::Other(mut other) => match other.as_mut().now_or_never() {

@@ -5,6 +5,8 @@
 //! place is never made before a deletion that was asked for first; but for the deletion of what is handed over in the same flush, which
 //! goes behind that. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
 //!
+//! A directory is listed once for all who ask in one flush: each of them had asked before that was sent.
+//!
 //! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client::Acl;
 
-use super::{Created, Failure, NewNode};
+use super::{Created, Failure, Names, NewNode};
 
 /// The number of requests that go together, at most.
 pub(super) const MOST_TOGETHER: usize = 64;
@@ -45,7 +47,7 @@ impl Waiting {
     pub(super) fn is_wanted(&self) -> bool {
         match self {
             Self::Append(append) => !append.created.is_closed(),
-            Self::List(list) => !list.answer.is_closed(),
+            Self::List(list) => list.answers.iter().any(|answer| !answer.is_closed()),
             Self::HandOver(_) | Self::Delete(_) | Self::Other(_) => true,
         }
     }
@@ -94,7 +96,7 @@ pub(super) struct Place {
 pub(super) struct Append {
     pub(super) place: Arc<Place>,
     pub(super) created: AnswerSender<Created>,
-    pub(super) listed: Option<AnswerSender<Vec<String>>>,
+    pub(super) listed: Option<AnswerSender<Names>>,
 }
 
 impl Append {
@@ -106,7 +108,7 @@ impl Append {
     /// Returns how to tell of the place, and the listing.
     pub(super) fn into_parts(self) -> (AnswerSender<Created>, Option<List>) {
         let path = self.listing();
-        (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answer }))
+        (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answers: vec![answer] }))
     }
 }
 
@@ -138,7 +140,6 @@ impl HandOver {
     /// Tells both of them.
     pub(super) fn tell(self, outcome: Result<Vec<String>, impl Fn() -> Failure>) {
         let released = outcome.as_ref().map(drop).map_err(|failure| failure());
-        // Nobody may wait for it any more.
         if let Some(made) = self.made {
             let _ = made.send(outcome.map_err(|failure| failure()));
         }
@@ -147,15 +148,62 @@ impl HandOver {
 }
 
 /// Deletes a node.
-pub(super) type Delete = OfPath<bool>;
-
-/// Lists a directory.
-pub(super) type List = OfPath<Vec<String>>;
-
-/// A request about one path.
-pub(super) struct OfPath<T> {
+pub(super) struct Delete {
     pub(super) path: Arc<str>,
-    pub(super) answer: AnswerSender<T>,
+    pub(super) answer: AnswerSender<bool>,
+}
+
+/// Lists a directory, once for everybody who asks.
+pub(super) struct List {
+    pub(super) path: Arc<str>,
+    pub(super) answers: Vec<AnswerSender<Names>>,
+}
+
+impl List {
+    /// Tells everybody.
+    pub(super) fn tell(self, listed: Result<Names, impl Fn() -> Failure>) {
+        for answer in self.answers {
+            // Here and below: nobody may wait for it any more.
+            let _ = answer.send(listed.as_ref().map(Arc::clone).map_err(|failure| failure()));
+        }
+    }
+}
+
+/// The requests that are taken to be sent in one flush, in the order of their calls.
+#[derive(Default)]
+pub(super) struct Flush {
+    requests: Vec<Waiting>,
+    /// The index of the listing of each directory.
+    listed: HashMap<Arc<str>, usize>,
+}
+
+impl Flush {
+    /// Returns the number of requests that one more request is: none, if it lists what is listed already.
+    pub(super) fn turns(&self, next: &Waiting) -> usize {
+        match next {
+            Waiting::List(list) if self.listed.contains_key(&list.path) => 0,
+            next => next.turns(),
+        }
+    }
+
+    /// Takes one more request.
+    pub(super) fn take(&mut self, next: Waiting) {
+        if let Waiting::List(list) = &next {
+            let index = *self.listed.entry(list.path.clone()).or_insert(self.requests.len());
+            if let Some(Waiting::List(first)) = self.requests.get_mut(index) {
+                if let Waiting::List(list) = next {
+                    first.answers.extend(list.answers);
+                }
+                return;
+            }
+        }
+        self.requests.push(next);
+    }
+
+    /// Returns all of them.
+    pub(super) fn into_requests(self) -> Vec<Waiting> {
+        self.requests
+    }
 }
 
 /// The kinds of requests, in the order of their sending.
@@ -311,6 +359,33 @@ mod tests {
         }
         let long = |path| Part { bytes: MOST_BYTES_TOGETHER + 1, ..Part::of_path(RequestKind::MoveOn, path) };
         assert_eq!(batches(&[long("/a"), part(RequestKind::MoveOn, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn a_directory_is_listed_once_in_a_flush_for_all_who_ask() {
+        let list = |path: &str| {
+            let (answer, answered) = oneshot::channel();
+            (Waiting::List(List { path: path.into(), answers: vec![answer] }), answered)
+        };
+        let (mut flush, mut turns, mut answered) = (Flush::default(), Vec::new(), Vec::new());
+        for path in ["/a", "/b", "/a", "/a"] {
+            let (next, answer) = list(path);
+            turns.push(flush.turns(&next));
+            flush.take(next);
+            answered.push(answer);
+        }
+        assert_eq!(turns, [1, 1, 0, 0]);
+        let lists = flush.into_requests();
+        assert_eq!(lists.iter().map(|list| list.part().path).collect::<Vec<_>>(), ["/a", "/b"]);
+        drop(answered.remove(0));
+        assert!(lists[0].is_wanted(), "two others wait for it");
+        for list in lists {
+            let Waiting::List(list) = list else { panic!("it is a listing") };
+            let names = Names::new(vec![list.path.to_string()]);
+            list.tell(Ok::<_, fn() -> Failure>(names));
+        }
+        let told = answered.into_iter().map(|mut answer| answer.try_recv().unwrap().unwrap()[0].clone());
+        assert_eq!(told.collect::<Vec<_>>(), ["/b", "/a", "/a"]);
     }
 
     #[test]

@@ -306,7 +306,7 @@ impl Client {
                     self.contend(before.map_or(Event::Look, Event::Follows), process);
                 }
             }
-            (Reply::Queue(queue), Phase::Contending) => self.contend(Event::Listed(queue, NOW), process),
+            (Reply::Queue(queue), Phase::Contending) => self.contend(Event::Listed(queue.into(), NOW), process),
             (Reply::FoundPlace(place), Phase::Contending) => {
                 if let Some(place) = place {
                     process.note(place);

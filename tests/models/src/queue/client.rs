@@ -238,7 +238,7 @@ impl Client {
                 let _ = self.contention.step::<Listed>(Event::Created(zxid, at(now)));
             }
             (Reply::Found(node), Phase::Contending) => self.step(Event::Found(node.map(|node| node.zxid))),
-            (Reply::Listed(queue), Phase::Contending) => self.step(Event::Listed(queue, at(now))),
+            (Reply::Listed(queue), Phase::Contending) => self.step(Event::Listed(queue.into(), at(now))),
             (Reply::Gone, Phase::Watching) if mutant == Some(Mutant::NewsGrant) => {
                 self.step(Event::HandedOver(at(now)));
             }

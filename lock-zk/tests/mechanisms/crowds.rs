@@ -1,0 +1,94 @@
+//! Hundreds of waiters of one client: each costs as much as one, whatever their number.
+
+use futures_util::future::join_all;
+
+use lock_testkit_servers::zookeeper::ZooKeeperClient;
+
+use crate::meter::Meter;
+use crate::support::{LASTING, PROMPTLY, client, eventually, server, soon};
+
+/// The readers behind a writer.
+const READERS: usize = 500;
+/// The waiters for permits.
+const WAITERS: usize = 600;
+
+/// So many nodes are in a directory, whose listing is so many bytes.
+async fn listing(truth: &ZooKeeperClient, directory: &str, number: usize) -> u64 {
+    eventually(&format!("{number} in {directory}"), PROMPTLY * 3, async || {
+        let names = truth.children(directory).await.unwrap().unwrap_or_default();
+        // Each has its length before it.
+        (names.len() == number).then(|| names.iter().map(|name| 4 + name.len() as u64).sum())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
+    let Some(server) = server().await else { return };
+    let (meter, writers) = (Meter::to(server.address()).await, client(server.url(), LASTING).await);
+    let (readers, truth) = (client(&meter.url(), LASTING).await, server.client().await.unwrap());
+    let written = writers.rwlock("crowd").write().await.unwrap();
+    let lock = readers.rwlock("crowd").with_ttl(LASTING);
+    let reading = (0..READERS).map(|_| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.read().await })
+    });
+    let reading: Vec<_> = reading.collect();
+    let listing = listing(&truth, "/lock/rwlock/crowd", READERS + 1).await;
+    // Answered behind the listings of all of them.
+    assert_eq!(lock.inspect().await.unwrap().waiters.len(), READERS);
+    let before = meter.bytes();
+    written.release().await.unwrap();
+    let held = soon("every reader is granted", PROMPTLY * 3, join_all(reading)).await;
+    let came = meter.bytes() - before;
+    let listings = came / listing;
+    assert!(listings < READERS as u64 / 4, "{came} bytes, which are {listings} listings, for {READERS} readers");
+    for held in held {
+        drop(held.unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_try_for_a_permit_does_not_read_who_waits_while_all_are_taken() {
+    let Some(server) = server().await else { return };
+    let (meter, others) = (Meter::to(server.address()).await, client(server.url(), LASTING).await);
+    let (tries, truth) = (client(&meter.url(), LASTING).await, server.client().await.unwrap());
+    let crowd = others.semaphore("crowd", 1).with_ttl(LASTING);
+    let held = crowd.acquire().await.unwrap();
+    let waiting = (0..WAITERS).map(|_| {
+        let crowd = crowd.clone();
+        tokio::spawn(async move { crowd.acquire().await })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    let listing = listing(&truth, "/lock/semaphore/crowd/locks", WAITERS).await;
+    let (semaphore, before) = (tries.semaphore("crowd", 1), meter.bytes());
+    assert!(soon("the try", PROMPTLY, semaphore.try_acquire()).await.unwrap().is_none());
+    let came = meter.bytes() - before;
+    assert!(came < listing * 2, "{came} bytes for a try, where the queue is one of {listing}");
+    waiting.iter().for_each(|waiting| waiting.abort());
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_try_for_a_permit_reads_no_more_of_who_waits_than_there_are_permits() {
+    let Some(server) = server().await else { return };
+    let (meter, others) = (Meter::to(server.address()).await, client(server.url(), LASTING).await);
+    let (tries, truth) = (client(&meter.url(), LASTING).await, server.client().await.unwrap());
+    let crowd = others.semaphore("crowd", 10).with_ttl(LASTING);
+    let held = crowd.acquire_many(5).await.unwrap();
+    let wait = || {
+        let crowd = crowd.clone();
+        tokio::spawn(async move { crowd.acquire_many(10).await })
+    };
+    // The others find it there, and do not try without a place in the queue.
+    let mut waiting = vec![wait()];
+    listing(&truth, "/lock/semaphore/crowd/locks", 1).await;
+    waiting.extend((1..WAITERS).map(|_| wait()));
+    let listing = listing(&truth, "/lock/semaphore/crowd/locks", WAITERS).await;
+    let (semaphore, before) = (tries.semaphore("crowd", 10), meter.bytes());
+    assert!(soon("the try", PROMPTLY, semaphore.try_acquire()).await.unwrap().is_none());
+    let came = meter.bytes() - before;
+    assert!(came < listing * 3, "{came} bytes for a try, where the queue is one of {listing}");
+    waiting.iter().for_each(|waiting| waiting.abort());
+    held.release().await.unwrap();
+}
