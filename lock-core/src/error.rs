@@ -20,9 +20,13 @@ pub enum ErrorKind {
     /// The server granted the lock, but its answer came so late that the lease was over by then: there is no guard, and what the
     /// server may still have is released in the background. A wait that ran out is `Ok(None)`; a server that does not answer is [`Unavailable`](ErrorKind::Unavailable) or [`Indeterminate`](ErrorKind::Indeterminate).
     TimedOut,
-    /// The lock was lost while it was held.
+    /// The lock was lost while it was held: a call that needs it found the lease over. [`Error::loss`] tells the reason.
+    ///
+    /// Some calls say [`NotHeld`](ErrorKind::NotHeld) instead: match `Lost | NotHeld`, or ask [`Error::loss`].
     Lost,
-    /// The lock that was to be released, renewed or freed is not held (any more) by the caller.
+    /// The lock is not held (any more) by the caller. Every call that releases a lock says so, whether the loss was known before or the
+    /// server's answer is the first news of it; so do a downgrade, a release of some permits and an adoption whose answer is the first
+    /// news. [`Error::loss`] tells the reason, if it is known.
     NotHeld,
     /// The server refused the credentials or the right to a command or key.
     Denied,
@@ -188,9 +192,14 @@ impl Error {
     /// [`ErrorKind::Lost`], with the reason.
     #[must_use]
     pub fn lost(phase: Phase, reason: LossReason) -> Self {
-        let mut error = Self::new(ErrorKind::Lost, phase, reason.to_string());
-        error.0.loss = Some(reason);
-        error
+        Self::new(ErrorKind::Lost, phase, reason.to_string()).with_loss(Some(reason))
+    }
+
+    /// Keeps the reason of a loss, if it is known.
+    #[must_use]
+    pub(crate) fn with_loss(mut self, reason: Option<LossReason>) -> Self {
+        self.0.loss = reason;
+        self
     }
 
     /// Repeats the words, for another lock that the same event concerns.
@@ -268,7 +277,24 @@ impl Error {
         self.0.name.as_deref()
     }
 
-    /// Returns the reason why the lock was lost, if this is a loss.
+    /// Returns the reason why the lock was lost: of every [`Lost`](ErrorKind::Lost), and of a [`NotHeld`](ErrorKind::NotHeld) whose reason
+    /// is known, as that of a release is. So a holder can tell a lock that an operator freed
+    /// ([`ForceReleased`](LossReason::ForceReleased)) from a lease that ran out ([`Expired`](LossReason::Expired)).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::LossReason;
+    ///
+    /// let report = locks.mutex("report");
+    /// let guard = report.lock().await?;
+    /// report.force_release(guard.grant_id(), "its machine hangs").await?;
+    /// guard.lost().await;
+    /// let error = guard.release().await.unwrap_err();
+    /// assert!(matches!(error.loss(), Some(LossReason::ForceReleased { reason, .. }) if reason == "its machine hangs"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {
         self.0.loss.as_ref()

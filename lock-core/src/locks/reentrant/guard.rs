@@ -72,8 +72,9 @@ impl ReentrantGuard {
     /// A dropped call is finished in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let held = self.check(Phase::Release).map_err(|cause| {
-            let what = "the lock was lost before this level was left";
-            self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_source(cause))
+            let what = "the lock was lost before this level was exited";
+            let reason = cause.loss().cloned();
+            self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_loss(reason).with_source(cause))
         });
         match self.leave() {
             Some(lease) => lease.release().await,

@@ -134,11 +134,12 @@ impl WriteGuard {
                 live.set_doubtful(false);
                 Ok(ReadGuard(self.held))
             }
-            Err(error) => {
+            Err(mut error) => {
                 if !error.is_definite() {
                     live.set_doubtful(true);
                 } else if error.kind() == ErrorKind::NotHeld {
                     self.held.lease.mark_gone(sent_at);
+                    error = error.with_loss(live.loss());
                 }
                 let error = self.named(error);
                 Err(DowngradeError { guard: self, error })

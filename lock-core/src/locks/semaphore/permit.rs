@@ -90,12 +90,13 @@ impl Permit {
         let outcome = bounded(clock, self.live.attempt.op_timeout, Phase::Release, asked).await;
         unconfirmed.armed = outcome.as_ref().is_err_and(|error| !error.is_definite());
         drop(unconfirmed);
-        outcome.map_err(|error| {
+        outcome.map_err(|mut error| {
             if error.is_definite() {
                 self.permits = had;
             }
             if error.kind() == ErrorKind::NotHeld {
                 self.lease.mark_gone(sent_at);
+                error = error.with_loss(self.live.loss());
             }
             self.named(error)
         })
