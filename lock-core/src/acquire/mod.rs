@@ -257,7 +257,7 @@ impl Core {
         if live.is_held(&*self.keeper.clock) {
             return Ok(live);
         }
-        let what = "the grant came so late that its lease was over; it is released";
+        let what = "the grant arrived after its own lease had ended; it is being released";
         Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &live.attempt.name))
     }
 

@@ -105,7 +105,7 @@ impl Mutex {
     ///   [`ClientOptions::patience`](crate::ClientOptions::patience);
     /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if it is unknown whether a request was carried out; it is
     ///   undone in the background;
-    /// - [`TimedOut`](crate::ErrorKind::TimedOut) if the answer came after the end of the lease that it granted;
+    /// - [`TimedOut`](crate::ErrorKind::TimedOut) if the grant arrived after its own lease had ended;
     /// - [`Closed`](crate::ErrorKind::Closed) once the client was [closed](crate::Client::close);
     /// - [`Denied`](crate::ErrorKind::Denied), [`Protocol`](crate::ErrorKind::Protocol): see [there](crate::ErrorKind).
     ///
