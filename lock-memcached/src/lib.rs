@@ -45,9 +45,9 @@ pub use lock_core::{
     Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
     Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
     FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
-    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
-    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
-    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
+    LeaseOptions, LeaveError, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit,
+    PermitToken, Phase, ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 
 /// Decisions without I/O, for the models of this workspace. Outside of semver: they change with any release.
