@@ -59,6 +59,9 @@ impl Mutex {
     }
 
     /// Sets the TTL of the guards that are taken through this handle.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](Mutex::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -99,8 +102,8 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, or a label of more than
-    ///   1 KiB;
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, a
+    ///   [`renew_every`](LeaseOptions::renew_every) of more than half of the TTL, or a label of more than 1 KiB;
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server gave no answer at all for
     ///   [`ClientOptions::patience`](crate::ClientOptions::patience);
     /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if it is unknown whether a request was carried out; it is

@@ -81,6 +81,9 @@ impl ReentrantMutex {
 
     /// Sets the TTL of the grants that are taken through this handle. A nested lock never shortens the lease of the
     /// outer one.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](ReentrantMutex::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
