@@ -116,16 +116,16 @@ impl Mutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
     /// link is healthy, by the TTL otherwise.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
 
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
-    /// A refusal is asked for once more if this client was to give the lock back in the background, as after a dropped guard: when that was
-    /// tried, if half of the operation timeout is left by then.
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```

@@ -122,8 +122,8 @@ impl RwLock {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Read), |a, wait| self.ask(a, wait)).await?;
@@ -132,7 +132,8 @@ impl RwLock {
 
     /// Takes a shared grant if it can be had now; `Ok(None)` if not.
     ///
-    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```
@@ -202,8 +203,8 @@ impl RwLock {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;
@@ -212,7 +213,8 @@ impl RwLock {
 
     /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
     ///
-    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```

@@ -105,8 +105,8 @@ impl Semaphore {
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed permits that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed permits
+    /// that nobody else can have, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
@@ -135,8 +135,8 @@ impl Semaphore {
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed permits that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed permits
+    /// that nobody else can have, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
         let lease = self.core.acquire_unbounded(self.request(permits), |a, wait| self.ask(a, wait)).await?;
         Ok(self.permit(lease, permits))
@@ -144,7 +144,8 @@ impl Semaphore {
 
     /// Takes one permit if it can be had now; `Ok(None)` if not.
     ///
-    /// Permits that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing permits in the background (after a dropped permit, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```
