@@ -118,6 +118,7 @@ impl Mutex {
     ///
     /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
     /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "lock_owned")]
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
@@ -145,6 +146,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
+    #[doc(alias = "try_lock_owned")]
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>, Error> {
         self.acquire(Wait::Try).await
     }
@@ -322,6 +324,7 @@ impl fmt::Debug for Mutex {
 /// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
+#[doc(alias = "OwnedMutexGuard")]
 pub struct MutexGuard(Lease);
 
 impl MutexGuard {

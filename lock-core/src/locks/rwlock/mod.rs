@@ -124,6 +124,7 @@ impl RwLock {
     ///
     /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
     /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "read_owned")]
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Read), |a, wait| self.ask(a, wait)).await?;
@@ -154,6 +155,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
+    #[doc(alias = "try_read_owned")]
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
         Ok(self.acquire(Kind::Read, Wait::Try).await?.map(ReadGuard))
     }
@@ -205,6 +207,7 @@ impl RwLock {
     ///
     /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
     /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "write_owned")]
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;
@@ -234,6 +237,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
+    #[doc(alias = "try_write_owned")]
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
         self.acquire_write(Wait::Try).await
     }

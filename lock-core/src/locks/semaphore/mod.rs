@@ -107,6 +107,7 @@ impl Semaphore {
     ///
     /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed permits
     /// that nobody else can have, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "acquire_owned")]
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
@@ -137,6 +138,7 @@ impl Semaphore {
     ///
     /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed permits
     /// that nobody else can have, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "acquire_many_owned")]
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
         let lease = self.core.acquire_unbounded(self.request(permits), |a, wait| self.ask(a, wait)).await?;
         Ok(self.permit(lease, permits))
@@ -166,6 +168,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
+    #[doc(alias = "try_acquire_owned")]
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
         self.get(1, Wait::Try).await
     }
@@ -191,6 +194,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
+    #[doc(alias = "try_acquire_many_owned")]
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, Error> {
         self.get(permits, Wait::Try).await
     }
@@ -290,6 +294,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Reads only.
+    #[doc(alias = "available_permits")]
     pub async fn available(&self) -> Result<u32, Error> {
         let named = |error| self.core.named(error, &self.name);
         self.name.check().map_err(named)?;

@@ -23,6 +23,8 @@ use crate::token::PermitToken;
 /// # Ok(()) }
 /// ```
 #[must_use = "the permits are released as soon as this is dropped"]
+#[doc(alias = "SemaphorePermit")]
+#[doc(alias = "OwnedSemaphorePermit")]
 pub struct Permit {
     lease: Lease,
     permits: u32,
@@ -36,6 +38,7 @@ impl Permit {
 
     /// Returns the number of permits held: those granted, less those [released](Permit::release_some).
     #[must_use]
+    #[doc(alias = "num_permits")]
     pub fn permits(&self) -> u32 {
         self.permits
     }
