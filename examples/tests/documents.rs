@@ -104,6 +104,79 @@ fn the_code_of_the_authors_guide_is_compiled_and_run() {
     }
 }
 
+#[test]
+fn whatever_the_authors_guide_names_of_a_type_is_there() {
+    let guide = read(&root().join("docs/writing-a-backend.md"));
+    let sources = ["lock-core/src", "lock-testkit/src"].map(|folder| sources(&root().join(folder))).concat();
+    let named = members(&guide);
+    assert!(named.len() >= 20, "the guide has lost its names: {named:?}");
+    let missing: Vec<_> = named.iter().filter(|(of, member)| !is_there(&sources, of, member)).collect();
+    assert!(missing.is_empty(), "named in docs/writing-a-backend.md, and not there: {missing:?}");
+    let known = [("Attempt", "mark_sent"), ("Attempt", "patience"), ("Left", "UntilReleased"), ("Guarantee", "Fifo")];
+    assert!(known.iter().all(|(of, member)| is_there(&sources, of, member)));
+    let unknown = [("Attempt", "set_note"), ("Attempt", "mark"), ("Left", "Until"), ("Operator", "mark_sent")];
+    assert!(!unknown.iter().any(|(of, member)| is_there(&sources, of, member)));
+}
+
+/// The texts of the source files below this folder.
+fn sources(folder: &Path) -> Vec<String> {
+    let (mut texts, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                texts.push(read(&path));
+            }
+        }
+    }
+    texts
+}
+
+/// The types and their members that a text names as `Type::member`, outside of code blocks.
+fn members(text: &str) -> Vec<(String, String)> {
+    let mut named = Vec::new();
+    // Every second part stands in a code block, and in the others between backticks.
+    for prose in text.split("```").step_by(2) {
+        for code in prose.split('`').skip(1).step_by(2) {
+            let path = code.split(|next: char| !next.is_alphanumeric() && !"_:".contains(next)).next();
+            let mut parts = path.unwrap_or_default().rsplit("::");
+            if let (Some(member), Some(of)) = (parts.next(), parts.next())
+                && of.starts_with(char::is_uppercase)
+            {
+                named.push((of.to_owned(), member.to_owned()));
+            }
+        }
+    }
+    named
+}
+
+/// Whether a file that defines this type or has methods of it declares a function, a public field or a variant of this name.
+fn is_there(sources: &[String], of: &str, member: &str) -> bool {
+    let is_word = |line: &str, word: &str| {
+        line.split(|next: char| !next.is_alphanumeric() && next != '_').any(|found| found == word)
+    };
+    let is_home = |line: &str| {
+        let kinds = ["impl", "struct", "enum", "trait"];
+        is_word(line, of) && kinds.iter().any(|kind| is_word(line, kind))
+    };
+    let declares = |line: &str| {
+        let line = line.trim_start();
+        let (is_function, rest) = match line.split_once("fn ") {
+            Some((_, rest)) => (true, rest),
+            None => (false, line.strip_prefix("pub ").unwrap_or(line)),
+        };
+        let is_field = line.starts_with("pub ");
+        rest.strip_prefix(member).is_some_and(|rest| match rest.chars().next() {
+            Some('(' | '<') if is_function => true,
+            Some(':') => is_field,
+            next => !is_function && member.starts_with(char::is_uppercase) && matches!(next, Some(',' | '(' | ' ')),
+        })
+    };
+    sources.iter().any(|text| text.lines().any(is_home) && text.lines().any(declares))
+}
+
 /// The words of a text, with one space between them.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

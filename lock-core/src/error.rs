@@ -17,12 +17,18 @@ pub enum ErrorKind {
     /// The request was sent and its answer never came: it may or may not have been carried out. The library goes on
     /// cleaning up in the background.
     Indeterminate,
-    /// The server granted the lock, but its answer came so late that the lease was over by then: there is no guard, and what the
-    /// server may still have is released in the background. A wait that ran out is `Ok(None)`; a server that does not answer is [`Unavailable`](ErrorKind::Unavailable) or [`Indeterminate`](ErrorKind::Indeterminate).
+    /// The grant arrived after its own lease had ended: it is being released in the background; ask again, with a longer TTL if it recurs.
+    ///
+    /// A wait that ran out is `Ok(None)`; a server that does not answer is [`Unavailable`](ErrorKind::Unavailable) or
+    /// [`Indeterminate`](ErrorKind::Indeterminate).
     TimedOut,
-    /// The lock was lost while it was held.
+    /// The lock was lost while it was held: a call that needs it found the lease over. [`Error::loss`] tells the reason.
+    ///
+    /// Some calls say [`NotHeld`](ErrorKind::NotHeld) instead: match `Lost | NotHeld`, or ask [`Error::loss`].
     Lost,
-    /// The lock that was to be released, renewed or freed is not held (any more) by the caller.
+    /// The lock is not held (any more) by the caller. Every call that releases a lock says so, whether the loss was known before or the
+    /// server's answer is the first news of it; so do a downgrade, a release of some permits and an adoption whose answer is the first
+    /// news. [`Error::loss`] tells the reason, if it is known.
     NotHeld,
     /// The server refused the credentials or the right to a command or key.
     Denied,
@@ -44,7 +50,7 @@ impl fmt::Display for ErrorKind {
         f.write_str(match self {
             Self::Unavailable => "unavailable",
             Self::Indeterminate => "outcome unknown",
-            Self::TimedOut => "timed out",
+            Self::TimedOut => "granted too late",
             Self::Lost => "lock lost",
             Self::NotHeld => "not held",
             Self::Denied => "denied",
@@ -103,14 +109,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Whether calling again can help.
+/// Whether calling again can help. Whether the failed call left something at the server is told by [`Error::is_definite`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Retry {
-    /// Nothing happened; the same call may succeed later.
+    /// Calling again may succeed. Work that was done under a lock that was [`Lost`](ErrorKind::Lost) may have had effects.
     Later,
-    /// The outcome is unknown. Calling again is safe (every attempt has its own identity), but the first attempt may
-    /// stand in the way until its lease ends.
+    /// Calling again is safe (every attempt has its own identity) and may succeed, but what the first attempt left at the server may
+    /// stand in the way until its lease ends, or the client has taken it back in the background.
     AfterLease,
     /// Calling again fails until something is changed.
     Never,
@@ -188,9 +194,14 @@ impl Error {
     /// [`ErrorKind::Lost`], with the reason.
     #[must_use]
     pub fn lost(phase: Phase, reason: LossReason) -> Self {
-        let mut error = Self::new(ErrorKind::Lost, phase, reason.to_string());
-        error.0.loss = Some(reason);
-        error
+        Self::new(ErrorKind::Lost, phase, reason.to_string()).with_loss(Some(reason))
+    }
+
+    /// Keeps the reason of a loss, if it is known.
+    #[must_use]
+    pub(crate) fn with_loss(mut self, reason: Option<LossReason>) -> Self {
+        self.0.loss = reason;
+        self
     }
 
     /// Repeats the words, for another lock that the same event concerns.
@@ -268,13 +279,32 @@ impl Error {
         self.0.name.as_deref()
     }
 
-    /// Returns the reason why the lock was lost, if this is a loss.
+    /// Returns the reason why the lock was lost: of every [`Lost`](ErrorKind::Lost), and of a [`NotHeld`](ErrorKind::NotHeld) whose reason
+    /// is known, as that of a release is. So a holder can tell a lock that an operator freed
+    /// ([`ForceReleased`](LossReason::ForceReleased)) from a lease that ran out ([`Expired`](LossReason::Expired)).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::LossReason;
+    ///
+    /// let report = locks.mutex("report");
+    /// let guard = report.lock().await?;
+    /// report.force_release(guard.grant_id(), "its machine hangs").await?;
+    /// guard.lost().await;
+    /// let error = guard.release().await.unwrap_err();
+    /// assert!(matches!(error.loss(), Some(LossReason::ForceReleased { reason, .. }) if reason == "its machine hangs"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn loss(&self) -> Option<&LossReason> {
         self.0.loss.as_ref()
     }
 
-    /// Whether the outcome is known: if so, the failed call took and changed nothing.
+    /// Whether it is known what the failed call did to the lock at the server: if so, it took and changed nothing there; a
+    /// place in a queue, if a wait had one, is given up in the background. It says nothing of the caller's own work, which may have had
+    /// effects under a lock that was [`Lost`](ErrorKind::Lost).
     ///
     /// It is unknown if no answer came ([`Indeterminate`](ErrorKind::Indeterminate)) or one that makes no sense
     /// ([`Protocol`](ErrorKind::Protocol)): the server may have carried the request out. So it is if the client was
@@ -290,8 +320,8 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.0.kind {
-            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Lost => Retry::Later,
-            ErrorKind::Indeterminate => Retry::AfterLease,
+            ErrorKind::Unavailable | ErrorKind::Lost => Retry::Later,
+            ErrorKind::Indeterminate | ErrorKind::TimedOut => Retry::AfterLease,
             _ => Retry::Never,
         }
     }
@@ -357,5 +387,19 @@ mod tests {
         assert!(error.is_definite());
         assert!(!Error::indeterminate(Phase::Release, "no answer").is_definite());
         assert!(!Error::new(ErrorKind::Protocol, Phase::Release, "an answer to nothing").is_definite());
+    }
+
+    #[test]
+    fn what_may_have_left_something_is_asked_for_again_after_its_lease() {
+        use ErrorKind::{Indeterminate, Lost, TimedOut, Unavailable};
+        for (kind, retry, definite) in [
+            (Unavailable, Retry::Later, true),
+            (Lost, Retry::Later, true),
+            (Indeterminate, Retry::AfterLease, false),
+            (TimedOut, Retry::AfterLease, false),
+        ] {
+            let error = Error::new(kind, Phase::Acquire, "the test");
+            assert_eq!((error.retry(), error.is_definite()), (retry, definite), "{kind}");
+        }
     }
 }

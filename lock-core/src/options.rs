@@ -8,7 +8,18 @@ use crate::error::{Error, Phase};
 
 /// The lifetime of a grant at the server, and its renewal.
 ///
+/// Deserialised, a duration is `{ "secs": 30, "nanos": 0 }`, as serde writes it, and what is left out has its default.
+///
 /// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lock_core::LeaseOptions;
+///
+/// let lease: LeaseOptions = serde_json::from_str(r#"{ "ttl": { "secs": 30, "nanos": 0 } }"#)?;
+/// assert_eq!(lease, LeaseOptions::new(Duration::from_secs(30)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
 /// # let locks = lock_core::MemoryLocks::new();
@@ -137,6 +148,8 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
 }
 
 /// The options that all locks of one client have in common. Every backend's configuration contains them.
+///
+/// Deserialised, a duration is `{ "secs": 2, "nanos": 0 }`, as serde writes it, and what is left out has its default.
 ///
 /// # Examples
 /// ```

@@ -119,18 +119,21 @@ impl TryFrom<String> for GrantId {
 /// let in again. For the other kinds it is only what [`inspect`](crate::Mutex::inspect) shows. An owner serialises, so
 /// that a job can carry it to another process.
 ///
+/// Two owners are equal, and have one hash, if their ids are equal: locks go by the id alone. Host, process and label are for operators.
+///
 /// # Examples
 /// ```
 /// use lock_core::Owner;
 ///
 /// let import = Owner::new().with_label("nightly import");
 /// assert_eq!((import.label(), import.pid()), (Some("nightly import"), std::process::id()));
-/// assert_ne!(import.id(), Owner::new().id());
+/// assert_ne!(import, Owner::new());
+/// assert_eq!(import, import.clone().with_label("the same job")); // by its id
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Owner(Arc<OwnerRecord>);
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct OwnerRecord {
     id: GrantId,
     host: String,
@@ -190,6 +193,22 @@ impl Owner {
     }
 }
 
+impl PartialEq for Owner {
+    /// Compares the ids.
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    /// Hashes the id.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id().hash(state);
+    }
+}
+
 impl Default for Owner {
     fn default() -> Self {
         Self::new()
@@ -243,7 +262,18 @@ mod tests {
     fn an_owner_survives_serde() {
         let owner = Owner::new().with_label("nightly import");
         let json = serde_json::to_string(&owner).unwrap();
-        assert_eq!(serde_json::from_str::<Owner>(&json).unwrap(), owner);
-        assert_ne!(Owner::new(), Owner::new());
+        let read = serde_json::from_str::<Owner>(&json).unwrap();
+        assert_eq!((read.id(), read.to_string()), (owner.id(), owner.to_string()));
+    }
+
+    #[test]
+    fn two_owners_are_equal_if_their_ids_are() {
+        let (job, other) = (Owner::new(), Owner::new());
+        let mut elsewhere = serde_json::to_value(&job).unwrap();
+        (elsewhere["host"], elsewhere["pid"]) = ("elsewhere".into(), 7.into());
+        let elsewhere: Owner = serde_json::from_value(elsewhere).unwrap();
+        let same = [job.clone(), job.clone().with_label("nightly import"), elsewhere];
+        assert!(same.iter().all(|owner| *owner == job && *owner != other));
+        assert_eq!(same.into_iter().chain([other]).collect::<std::collections::HashSet<_>>().len(), 2);
     }
 }

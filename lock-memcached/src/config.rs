@@ -34,7 +34,8 @@ pub struct MemcachedConfig {
     /// Lease, time limits and label.
     pub client: ClientOptions,
     /// The longest lease that a lock may have, and so the time for which nobody is granted a lock after a restart. All
-    /// clients of one prefix have to agree on it. 30 s by default, at most 511 s.
+    /// clients of one prefix have to agree on it. 30 s by default, at most 511 s. It bounds no lease with
+    /// [`RestartPolicy::Off`]: there a lock may have up to 24 h.
     pub longest_lease: Duration,
     /// Protection against two holders when the server restarts or is flushed.
     pub restart_policy: RestartPolicy,
@@ -60,7 +61,7 @@ pub enum RestartPolicy {
     #[default]
     Quarantine,
     /// A quarantine that ends early if the server's `stats` show that it cannot have forgotten a lock whose lease still runs:
-    /// it has been up for longer than the longest lease, was never flushed, and has evicted and moved nothing. What they
+    /// it has been up for 4 s longer than the longest lease, was never flushed, and has evicted and moved nothing. What they
     /// do not show: a `stats reset`, a `flush_all` with a delay, an epoch that was deleted by hand, a server that took another one's
     /// place and had been running before (a client that was there sees that its name leads elsewhere).
     EndEarly,
@@ -186,8 +187,9 @@ impl MemcachedConfig {
                 LongestLease::MOST
             )));
         }
-        if self.client.lease.ttl > *longest {
-            return Err(invalid(format!("the TTL {:?} is above longest_lease, {longest:?}", self.client.lease.ttl)));
+        let (ttl, bound) = (self.client.lease.ttl, self.bound().get());
+        if ttl > bound {
+            return Err(invalid(format!("the TTL {ttl:?} is above longest_lease, {bound:?}")));
         }
         if *pause < Duration::from_millis(1) || *pause > Duration::from_secs(1) {
             return Err(invalid(format!("longest_pause is {pause:?}, it must lie between 1ms and 1s")));
@@ -227,6 +229,19 @@ mod tests {
         ] {
             let error = wrong.check().unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn without_a_quarantine_the_client_s_ttl_may_be_above_the_longest_lease() {
+        let config = |ttl| {
+            let client = ClientOptions::default().with_lease(LeaseOptions::new(ttl));
+            MemcachedConfig::new("memcached://a").with_client(client).with_restart_policy(RestartPolicy::Off)
+        };
+        for ttl in [Duration::from_secs(31), LeaseOptions::MAX_TTL] {
+            config(ttl).check().unwrap();
+            let error = config(ttl).with_restart_policy(RestartPolicy::EndEarly).check().unwrap_err();
+            assert!(error.to_string().contains("longest_lease"), "{error}");
         }
     }
 }

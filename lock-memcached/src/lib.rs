@@ -1,5 +1,9 @@
 //! Distributed locks on memcached: the safest lock that a cache can carry.
 //!
+//! **The first lock takes half a minute.** When a prefix is used for the first time, nobody is granted a lock until the longest lease is
+//! over, about 32 s with the defaults: a `lock` waits, a try is [`Unavailable`](ErrorKind::Unavailable). For tests there are
+//! [`with_longest_lease`](MemcachedConfig::with_longest_lease) and [`RestartPolicy::Off`].
+//!
 //! ```no_run
 //! # async fn doc() -> Result<(), lock_memcached::Error> {
 //! use lock_memcached::MemcachedLocks;
@@ -11,7 +15,18 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The README begins with what it cannot promise; then the algorithm, the keys, the guarantees and where they fail.
+//! # Where it fails
+//! - A restart or a flush forgets every lock. Two holders are kept apart ([`RestartPolicy`]), but nobody is granted a lock until the longest
+//!   lease is over; with [`RestartPolicy::Off`] there are two.
+//! - A server that evicts items (one without `-M`) evicts locks: the lock is free, and its holder finds out at its next renewal.
+//! - A dead holder's lock is free up to 6 s after its TTL.
+//! - No order among processes and no push: waiters ask, and whoever asks at the right moment has the lock.
+//! - On a key that is shared with other libraries, a restart or a flush may let two in.
+//! - A holder that is paused between its look at [`is_held`](Lease::is_held) and its write: only a [fencing token](Fenced) that the
+//!   resource checks stops it.
+//!
+//! [`Client::guarantees`] says what holds as it is configured, and [`Client::require`] refuses what does not suffice. The README begins with
+//! what it cannot promise; then the algorithm, the keys, the guarantees and more of where they fail.
 
 #![forbid(unsafe_code)]
 
@@ -45,9 +60,9 @@ pub use lock_core::{
     Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
     Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
     FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
-    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
-    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
-    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
+    LeaseOptions, LeaveError, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit,
+    PermitToken, Phase, ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 
 /// Decisions without I/O, for the models of this workspace. Outside of semver: they change with any release.

@@ -83,6 +83,16 @@ impl<T> OnceError<T> {
     }
 }
 
+impl<T> From<OnceError<T>> for Error {
+    /// Drops the value of a job that ran to its end, if there is one.
+    fn from(failed: OnceError<T>) -> Self {
+        match failed {
+            OnceError::NotRun(error) | OnceError::NotStarted(error) | OnceError::Dropped(error) => error,
+            OnceError::NotRecorded { source, .. } | OnceError::NotLeft { source, .. } => source,
+        }
+    }
+}
+
 impl<T> fmt::Display for OnceError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -104,5 +114,23 @@ impl<T> fmt::Debug for OnceError<T> {
 impl<T> std::error::Error for OnceError<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(self.error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::{ErrorKind, Phase};
+
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_slot_becomes_that_of_its_lock() {
+        let asked = || -> Result<(), Error> {
+            let source = Error::unavailable(Phase::Release, "the test");
+            Err(OnceError::NotRecorded { value: 7, source })?
+        };
+        assert_eq!(asked().unwrap_err().kind(), ErrorKind::Unavailable);
+        let dropped = OnceError::<()>::Dropped(Error::unavailable(Phase::Hold, "the test"));
+        assert_eq!(Error::from(dropped).phase(), Phase::Hold);
     }
 }

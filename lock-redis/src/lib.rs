@@ -11,7 +11,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The README tells the algorithm, the keys, the guarantees and where they fail.
+//! # Where it fails
+//! No lock on one Redis server survives these; a [fencing token](Fenced) that the resource checks protects it also then.
+//! - A restart without persistence, or from an old snapshot: locks are gone while their holders believe in them, until their next renewal.
+//! - A failover to a replica: two holders are possible, for locks that it had not received.
+//! - Eviction, `FLUSHALL`, a `DEL` by hand: the lock is free, and its holder finds out at its next renewal.
+//! - A server's clock that steps forward ends leases early; one that steps back prolongs them.
+//! - A holder that is paused between its look at [`is_held`](Lease::is_held) and its write.
+//! - On a [quorum](QuorumLocks): one server that forgets a lock, by a restart or an eviction, may cost it; and there are no tokens.
+//!
+//! [`Client::guarantees`] says what holds as it is configured, and [`Client::require`] refuses what does not suffice. The README tells the
+//! algorithm, the keys, the guarantees and more of where they fail.
 
 #![forbid(unsafe_code)]
 
@@ -50,9 +60,9 @@ pub use lock_core::{
     Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
     Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
     FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
-    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
-    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
-    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
+    LeaseOptions, LeaveError, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit,
+    PermitToken, Phase, ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 pub use quorum::{QuorumBackend, QuorumConfig, QuorumLocks};
 pub use store::dialect::Dialect;

@@ -11,7 +11,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The README tells the algorithm, the nodes, the session's policy, the guarantees and where they fail.
+//! # Where it fails
+//! A [fencing token](Fenced) that the resource checks protects it in the first three cases.
+//! - Acknowledged writes that the servers lose: `forceSync=no` and a loss of power, or a data directory that is wiped.
+//! - A leader that is paused and loses the holder's server in the same moment may end a session earlier than is believed, by up to the time
+//!   between two requests of the client.
+//! - A holder that is paused between its look at [`is_held`](Lease::is_held) and its write.
+//! - A dead holder, or a dead waiter, holds the others up for the session's timeout and one tick, whatever the TTL of its lease.
+//! - A wait that is kept without being polled holds everybody up, for as long as its client lives.
+//!
+//! [`Client::guarantees`] says what holds as it is configured, and [`Client::require`] refuses what does not suffice. The README tells the
+//! algorithm, the nodes, the session's policy, the guarantees and more of where they fail.
 
 #![forbid(unsafe_code)]
 
@@ -50,9 +60,9 @@ pub use lock_core::{
     Client, ClientOptions, DetachError, DetachedMutex, DowngradeError, Ended, Ending, Error, ErrorKind, ExpiresWithin,
     Fenced, FencedGuard, FencedMutex, FencedMutexGuard, FencedReadGuard, FencedReentrantGuard, FencedReentrantMutex,
     FencedRwLock, FencedWriteGuard, FencingToken, GrantId, Guarantee, Guarantees, Holder, Inspection, Lease,
-    LeaseOptions, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit, PermitToken, Phase,
-    ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock, Semaphore, Support,
-    Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
+    LeaseOptions, LeaveError, LockName, Locks, LossReason, Lost, MemoryLocks, Mutex, MutexGuard, Owner, Permit,
+    PermitToken, Phase, ReadGuard, Record, RecordedGuard, RecordedMutex, ReentrantGuard, ReentrantMutex, Retry, RwLock,
+    Semaphore, Support, Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 pub use session::SessionState;
 pub use store::dialect::Dialect;

@@ -1,9 +1,10 @@
-//! The structure of the workspace: in which direction modules use each other, where methods stand, how many things one name
-//! stands for.
+//! The structure of the workspace: in which direction modules use each other, where methods stand, what backends re-export, how many
+//! things one name stands for.
 
 #![cfg(test)]
 
 mod circles;
+mod exports;
 mod methods;
 mod names;
 mod source;

@@ -258,7 +258,7 @@ impl Core {
         if now < live.deadline() {
             return Ok(live);
         }
-        let what = "the grant came so late that its lease was over; it is released";
+        let what = "the grant arrived after its own lease had ended; it is being released";
         Err(self.named(Error::new(ErrorKind::TimedOut, Phase::Acquire, what), &live.attempt.name))
     }
 

@@ -5,8 +5,11 @@
 //! loss, guards, names, errors and drop are written once, in this crate.
 //!
 //! Start with [`Backend`] and [`MutexBackend`]; each further kind is one more trait. A kind whose trait is not
-//! implemented does not compile for the user, rather than fail at run time. `docs/writing-a-backend.md` walks from an
-//! empty crate to a green suite.
+//! implemented does not compile for the user of a [`Client`](crate::Client), and is `None` from the erased
+//! [`Locks`](crate::Locks). Two more traits are optional, [`RecordBackend`] and [`AdoptBackend`], and so are most methods of
+//! [`Backend`]; what depends on the configuration is declared in [`Guarantees`], and refused at run time with
+//! [`Unsupported`](crate::ErrorKind::Unsupported). `docs/writing-a-backend.md` walks from an empty crate to a green suite, and lists
+//! what is optional.
 //!
 //! # What the core guarantees to a backend
 //! - Each [`Attempt`] has a random [`GrantId`](crate::GrantId); that id is the nonce to store at the server, to

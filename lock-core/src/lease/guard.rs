@@ -309,9 +309,10 @@ impl Lease {
 
     async fn release_once(&mut self, keeper: &Keeper) -> Result<(), Error> {
         let Keeper { backend, clock, meters, reaper, .. } = keeper;
-        if self.keeper.settle(&self.live, Event::Release).lost.is_some() || self.live.loss().is_some() {
+        self.keeper.settle(&self.live, Event::Release);
+        if let Some(reason) = self.live.loss() {
             self.armed = false;
-            return Err(self.not_held(self.live.loss()));
+            return Err(self.not_held(reason.to_string(), reason));
         }
         let Attempt { op_timeout, .. } = *self.live.attempt;
         let released = backend.release(&self.live.attempt);
@@ -325,9 +326,13 @@ impl Lease {
                         Ok(())
                     }
                     Released::NotHeld(reason) => {
-                        let loss = reason.clone().unwrap_or(LossReason::Taken);
-                        keeper.settle(&self.live, Event::NotHeld(loss));
-                        Err(self.not_held(reason))
+                        let what = match &reason {
+                            Some(reason) => reason.to_string(),
+                            None => "the server has no such grant (any more)".to_owned(),
+                        };
+                        let loss = reason.unwrap_or(LossReason::Taken);
+                        keeper.settle(&self.live, Event::NotHeld(loss.clone()));
+                        Err(self.not_held(what, loss))
                     }
                 }
             }
@@ -369,12 +374,8 @@ impl Lease {
         self.keeper.meters.released(self.keeper.clock.now().since(self.since));
     }
 
-    fn not_held(&self, reason: Option<LossReason>) -> Error {
-        let what = match reason {
-            Some(reason) => reason.to_string(),
-            None => "the server has no such grant (any more)".to_owned(),
-        };
-        self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what))
+    fn not_held(&self, what: String, reason: LossReason) -> Error {
+        self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_loss(Some(reason)))
     }
 }
 

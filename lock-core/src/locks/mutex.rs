@@ -59,6 +59,9 @@ impl Mutex {
     }
 
     /// Sets the TTL of the guards that are taken through this handle.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](Mutex::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -99,13 +102,13 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, or a label of more than
-    ///   1 KiB;
+    /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a name or TTL out of range, a
+    ///   [`renew_every`](LeaseOptions::renew_every) of more than half of the TTL, or a label of more than 1 KiB;
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server gave no answer at all for
     ///   [`ClientOptions::patience`](crate::ClientOptions::patience);
     /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if it is unknown whether a request was carried out; it is
     ///   undone in the background;
-    /// - [`TimedOut`](crate::ErrorKind::TimedOut) if the answer came after the end of the lease that it granted;
+    /// - [`TimedOut`](crate::ErrorKind::TimedOut) if the grant arrived after its own lease had ended;
     /// - [`Closed`](crate::ErrorKind::Closed) once the client was [closed](crate::Client::close);
     /// - [`Denied`](crate::ErrorKind::Denied), [`Protocol`](crate::ErrorKind::Protocol): see [there](crate::ErrorKind).
     ///
@@ -113,16 +116,17 @@ impl Mutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
     /// link is healthy, by the TTL otherwise.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "lock_owned")]
     pub async fn lock(&self) -> Result<MutexGuard, Error> {
         self.core.acquire_unbounded(self.request(), |attempt, wait| self.ask(attempt, wait)).await.map(MutexGuard)
     }
 
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
-    /// A refusal is asked for once more if this client was to give the lock back in the background, as after a dropped guard: when that was
-    /// tried, if half of the operation timeout is left by then.
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```
@@ -142,6 +146,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
+    #[doc(alias = "try_lock_owned")]
     pub async fn try_lock(&self) -> Result<Option<MutexGuard>, Error> {
         self.acquire(Wait::Try).await
     }
@@ -319,6 +324,7 @@ impl fmt::Debug for Mutex {
 /// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
+#[doc(alias = "OwnedMutexGuard")]
 pub struct MutexGuard(Lease);
 
 impl MutexGuard {

@@ -76,6 +76,9 @@ impl RecordedMutex {
     }
 
     /// Sets the TTL of the guards that are taken through this handle.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](RecordedMutex::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.mutex = self.mutex.with_ttl(ttl);
@@ -169,8 +172,8 @@ impl RecordedMutex {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. The record may be stamped.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self) -> Result<RecordedGuard, Error> {
         self.check_retention()?;
         self.stamped(self.mutex.lock().await?, BootInstant::from_origin(Duration::ZERO)).await

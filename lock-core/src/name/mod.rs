@@ -99,6 +99,13 @@ impl From<&LockName> for LockName {
     }
 }
 
+impl AsRef<str> for LockName {
+    /// The text of the name, or of the key.
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -157,6 +164,12 @@ mod tests {
             assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn a_name_is_taken_for_a_text() {
+        let length = |text: &dyn AsRef<str>| text.as_ref().len();
+        assert_eq!((length(&LockName::from("a/ü")), length(&LockName::from_key("raw").unwrap())), (4, 3));
     }
 
     #[test]

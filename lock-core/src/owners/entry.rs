@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// Leaves one level; returns the lease itself if this was the last one.
+    /// Exits one level; returns the lease itself if this was the last one.
     pub(crate) fn leave(&self, mine: Arc<Lease>) -> Option<Lease> {
         let mut slot = locked(&self.inside);
         let inside = slot.as_mut().filter(|inside| Arc::ptr_eq(&inside.lease, &mine))?;

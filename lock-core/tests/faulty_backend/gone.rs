@@ -69,7 +69,7 @@ async fn a_downgrade_of_what_is_gone_tells_the_loss() {
     let lost = write.lost();
     lab.store.connect().rwlock("a").force_release(write.grant_id(), "the test").await.unwrap();
     let failed = write.downgrade().await.unwrap_err();
-    assert_eq!(failed.error.kind(), ErrorKind::NotHeld);
+    assert_eq!((failed.error.kind(), failed.error.loss()), (ErrorKind::NotHeld, Some(&LossReason::Taken)));
     assert!(!failed.guard.is_held());
     assert_eq!(crate::runtimes::soon("lost() resolves", lost).await, LossReason::Taken);
 }
@@ -82,7 +82,8 @@ async fn a_release_that_finds_nothing_tells_the_loss() {
     let guard = locks.mutex("a").with_lease(lease).lock().await.unwrap();
     let watching = tokio::spawn(guard.lost());
     lab.store.connect().mutex("a").force_release(guard.grant_id(), "the test").await.unwrap();
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::NotHeld, Some(&LossReason::Taken)));
     assert_eq!(crate::runtimes::soon("lost() resolves", watching).await.unwrap(), LossReason::Taken);
 }
 

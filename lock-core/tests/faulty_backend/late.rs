@@ -13,7 +13,8 @@ async fn a_grant_that_came_after_its_end_is_no_grant_and_is_released() {
     let locks = lab.connect();
     lab.line.is_late_by(Duration::from_secs(60));
     let error = locks.mutex("a").try_lock().await.unwrap_err();
-    assert_eq!((error.kind(), error.retry(), error.is_definite()), (ErrorKind::TimedOut, Retry::Later, false));
+    assert_eq!((error.kind(), error.retry(), error.is_definite()), (ErrorKind::TimedOut, Retry::AfterLease, false));
+    assert!(error.to_string().starts_with("granted too late: acquire \"a\" on "), "{error}");
     eventually("the grant is released", || lab.store.used() == 0).await;
 }
 

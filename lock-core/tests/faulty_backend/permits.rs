@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Inspection, LeaseOptions};
+use lock_core::{ErrorKind, Inspection, LeaseOptions, LossReason};
 
 use crate::lab::{Fault, Lab};
 
@@ -29,6 +29,18 @@ async fn a_part_whose_return_was_not_confirmed_is_not_counted_and_is_returned_in
     assert_eq!((permit.permits(), held(&lab).await), (2, 2));
     assert!(permit.is_held());
     permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_return_of_a_part_that_finds_the_grant_gone_tells_the_loss() {
+    let lab = Lab::new();
+    let semaphore = lab.connect().semaphore("a", 5);
+    let lease = LeaseOptions::new(Duration::from_secs(60));
+    let mut permit = semaphore.with_lease(lease).acquire_many(5).await.unwrap();
+    lab.store.connect().semaphore("a", 5).force_release(permit.grant_id(), "the test").await.unwrap();
+    let error = permit.release_some(2).await.unwrap_err();
+    assert_eq!((error.kind(), error.loss()), (ErrorKind::NotHeld, Some(&LossReason::Taken)));
+    assert!(!permit.is_held());
 }
 
 #[tokio::test]

@@ -279,7 +279,8 @@ pub(super) async fn a_forced_release_frees_the_lock_and_tells_its_holder(cx: Arc
     ensure!(told, "the holder was told {reason:?}");
     ensure!(!held.is_held(), "the holder still believes in its lock");
     let outcome = held.release().await;
-    crate::failure::expect_kind("releasing a freed grant", lock_core::ErrorKind::NotHeld, outcome)?;
+    let error = crate::failure::expect_kind("releasing a freed grant", lock_core::ErrorKind::NotHeld, outcome)?;
+    ensure!(error.loss() == Some(&reason), "the holder was told {reason:?}, and its release: {error:?}");
     cx.is_refused(&a).await?;
     release(next).await
 }

@@ -151,13 +151,14 @@ pub(super) async fn an_error_names_lock_backend_and_phase(cx: Arc<Cx>) -> Verdic
     let error = expect_kind("a senseless TTL", ErrorKind::InvalidArgument, senseless.try_lock().await)?;
     is_complete(&error, LOCK, &[Phase::Configure])?;
     let held = lock.unrenewed(ms(300)).lock().await?;
-    soon("the lease ends", promptly(), held.lost()).await?;
+    let reason = soon("the lease ends", promptly(), held.lost()).await?;
     let error = expect_kind("an extension too late", ErrorKind::Lost, held.extend(ttl()).await)?;
     is_complete(&error, LOCK, &[Phase::Renew])?;
-    ensure!(error.loss().is_some(), "the error does not carry the reason of the loss: {error}");
+    ensure!(error.loss() == Some(&reason), "the error does not carry the reason of the loss, {reason:?}: {error:?}");
     let error = expect_kind("a release too late", ErrorKind::NotHeld, held.release().await)?;
     is_complete(&error, LOCK, &[Phase::Release])?;
     ensure!(error.is_definite(), "a refused release counts as unknown: {error}");
+    ensure!(error.loss() == Some(&reason), "the release does not tell the reason of the loss, {reason:?}: {error:?}");
     Ok(())
 }
 

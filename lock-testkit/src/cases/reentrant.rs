@@ -137,11 +137,13 @@ pub(super) async fn a_loss_is_told_on_every_level(cx: Arc<Cx>) -> Verdict {
     let (tree, me) = (lock(&cx).await?, Owner::new());
     let short = tree.clone().with_lease(LeaseOptions::new(ms(300)).with_auto_renew(false));
     let (outer, inner) = (short.lock(&me).await?, short.lock(&me).await?);
-    soon("the outer level learns of it", promptly(), outer.lost()).await?;
+    let reason = soon("the outer level learns of it", promptly(), outer.lost()).await?;
     soon("the inner level learns of it", hand_over(), inner.lost()).await?;
     ensure!(!outer.is_held() && !inner.is_held(), "a level still believes in the lock");
-    expect_kind("the inner release", ErrorKind::NotHeld, inner.release().await)?;
-    expect_kind("the outer release", ErrorKind::NotHeld, outer.release().await)?;
+    for (level, guard) in [("inner", inner), ("outer", outer)] {
+        let error = expect_kind("a release after the loss", ErrorKind::NotHeld, guard.release().await)?;
+        ensure!(error.loss() == Some(&reason), "the {level} level was told {reason:?}, and its release: {error:?}");
+    }
     let again = tree.try_lock_for(&me, hand_over()).await?.or_fail("the owner cannot enter again")?;
     ensure!(again.depth() == 1, "the depth began at {} after a loss", again.depth());
     again.release().await?;

@@ -93,7 +93,7 @@ macro_rules! guards {
     ($($guard:ident)+) => {
         $(
             impl FencedGuard<$guard> {
-                /// Releases the grant, or leaves one level of a reentrant lock, and reports the outcome within one
+                /// Releases the grant, or exits one level of a reentrant lock, and reports the outcome within one
                 /// operation timeout.
                 ///
                 /// # Errors

@@ -22,7 +22,7 @@ use crate::token::FencingToken;
 /// drop((outer, inner));
 /// # Ok(()) }
 /// ```
-#[must_use = "the level is left as soon as the guard is dropped"]
+#[must_use = "the level is exited as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct ReentrantGuard {
     entry: Arc<Owned<Entry>>,
@@ -47,7 +47,7 @@ impl ReentrantGuard {
         self.entry.depth(self.shared())
     }
 
-    /// Leaves one level. The outermost release releases the lock and reports the outcome, within one operation timeout.
+    /// Exits one level. The outermost release releases the lock and reports the outcome, within one operation timeout.
     ///
     /// # Examples
     /// ```
@@ -72,8 +72,9 @@ impl ReentrantGuard {
     /// A dropped call is finished in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let held = self.check(Phase::Release).map_err(|cause| {
-            let what = "the lock was lost before this level was left";
-            self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_source(cause))
+            let what = "the lock was lost before this level was exited";
+            let reason = cause.loss().cloned();
+            self.named(Error::new(ErrorKind::NotHeld, Phase::Release, what).with_loss(reason).with_source(cause))
         });
         match self.leave() {
             Some(lease) => lease.release().await,
@@ -87,7 +88,7 @@ impl ReentrantGuard {
 
     fn shared(&self) -> &Arc<Lease> {
         // Taken only by `leave`, which `release` and `drop` call last.
-        self.lease.as_ref().expect("a guard has its lease until the level is left")
+        self.lease.as_ref().expect("a guard has its lease until the level is exited")
     }
 }
 

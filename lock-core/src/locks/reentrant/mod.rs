@@ -81,6 +81,9 @@ impl ReentrantMutex {
 
     /// Sets the TTL of the grants that are taken through this handle. A nested lock never shortens the lease of the
     /// outer one.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](ReentrantMutex::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -132,8 +135,8 @@ impl ReentrantMutex {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         self.enter(owner, Wait::Until(Deadline::NEVER)).await?.ok_or_else(|| {
             let what = "the backend ended a wait that has no deadline";
@@ -143,7 +146,8 @@ impl ReentrantMutex {
 
     /// Takes the lock if no other owner holds it; `Ok(None)` if one does.
     ///
-    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// It does not wait for another task of the same owner that is waiting in the queue.
     ///

@@ -43,6 +43,8 @@ impl Held {
 /// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
+#[doc(alias = "RwLockReadGuard")]
+#[doc(alias = "OwnedRwLockReadGuard")]
 pub struct ReadGuard(pub(super) Held);
 
 impl ReadGuard {
@@ -86,6 +88,8 @@ impl Deref for ReadGuard {
 /// # Ok(()) }
 /// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
+#[doc(alias = "RwLockWriteGuard")]
+#[doc(alias = "OwnedRwLockWriteGuard")]
 pub struct WriteGuard {
     pub(super) held: Held,
     pub(super) backend: Arc<dyn RwLockBackend>,
@@ -138,11 +142,12 @@ impl WriteGuard {
                     Err(error) => Err(DowngradeError { guard: self, error }),
                 }
             }
-            Err(error) => {
+            Err(mut error) => {
                 if !error.is_definite() {
                     live.set_doubtful(true);
                 } else if error.kind() == ErrorKind::NotHeld {
                     self.held.lease.mark_gone(sent_at);
+                    error = error.with_loss(live.loss());
                 }
                 let error = self.named(error);
                 Err(DowngradeError { guard: self, error })

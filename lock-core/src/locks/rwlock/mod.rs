@@ -69,6 +69,9 @@ impl RwLock {
     }
 
     /// Sets the TTL of the guards that are taken through this handle.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](RwLock::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -119,8 +122,9 @@ impl RwLock {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "read_owned")]
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Read), |a, wait| self.ask(a, wait)).await?;
@@ -129,7 +133,8 @@ impl RwLock {
 
     /// Takes a shared grant if it can be had now; `Ok(None)` if not.
     ///
-    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```
@@ -150,6 +155,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
+    #[doc(alias = "try_read_owned")]
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
         Ok(self.acquire(Kind::Read, Wait::Try).await?.map(ReadGuard))
     }
@@ -199,8 +205,9 @@ impl RwLock {
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed a lock that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "write_owned")]
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         let used = self.used()?;
         let lease = self.core.acquire_unbounded(self.request(Kind::Write), |a, wait| self.ask(a, wait)).await?;
@@ -209,7 +216,8 @@ impl RwLock {
 
     /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
     ///
-    /// A lock that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```
@@ -229,6 +237,7 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
+    #[doc(alias = "try_write_owned")]
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
         self.acquire_write(Wait::Try).await
     }

@@ -62,6 +62,9 @@ impl Semaphore {
     }
 
     /// Sets the TTL of the permits that are taken through this handle.
+    ///
+    /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
+    /// the lock is taken. [`with_lease`](Semaphore::with_lease) sets both.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -102,8 +105,9 @@ impl Semaphore {
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed permits that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed permits
+    /// that nobody else can have, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "acquire_owned")]
     pub async fn acquire(&self) -> Result<Permit, Error> {
         self.acquire_many(1).await
     }
@@ -132,8 +136,9 @@ impl Semaphore {
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
     ///
-    /// A wait that is polled no more stays in the queue, and may be handed permits that it does not take: until its claim
-    /// time is over, or its lease if its own client made room, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed permits
+    /// that nobody else can have, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    #[doc(alias = "acquire_many_owned")]
     pub async fn acquire_many(&self, permits: u32) -> Result<Permit, Error> {
         let lease = self.core.acquire_unbounded(self.request(permits), |a, wait| self.ask(a, wait)).await?;
         Ok(self.permit(lease, permits))
@@ -141,7 +146,8 @@ impl Semaphore {
 
     /// Takes one permit if it can be had now; `Ok(None)` if not.
     ///
-    /// Permits that this client still gives back: see [`Mutex::try_lock`](crate::Mutex::try_lock).
+    /// If this client is itself still releasing permits in the background (after a dropped permit, say), a refused try waits until that release
+    /// was tried, for at most half of the operation timeout, and asks once more.
     ///
     /// # Examples
     /// ```
@@ -162,6 +168,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
+    #[doc(alias = "try_acquire_owned")]
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
         self.get(1, Wait::Try).await
     }
@@ -187,6 +194,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no permit, queue entry or renewal stays behind.
+    #[doc(alias = "try_acquire_many_owned")]
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, Error> {
         self.get(permits, Wait::Try).await
     }
@@ -286,6 +294,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Reads only.
+    #[doc(alias = "available_permits")]
     pub async fn available(&self) -> Result<u32, Error> {
         let named = |error| self.core.named(error, &self.name);
         self.name.check().map_err(named)?;

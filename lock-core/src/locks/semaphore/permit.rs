@@ -23,6 +23,8 @@ use crate::token::PermitToken;
 /// # Ok(()) }
 /// ```
 #[must_use = "the permits are released as soon as this is dropped"]
+#[doc(alias = "SemaphorePermit")]
+#[doc(alias = "OwnedSemaphorePermit")]
 pub struct Permit {
     lease: Lease,
     permits: u32,
@@ -36,6 +38,7 @@ impl Permit {
 
     /// Returns the number of permits held: those granted, less those [released](Permit::release_some).
     #[must_use]
+    #[doc(alias = "num_permits")]
     pub fn permits(&self) -> u32 {
         self.permits
     }
@@ -90,12 +93,13 @@ impl Permit {
         let outcome = bounded(clock, self.live.attempt.op_timeout, Phase::Release, asked).await;
         unconfirmed.armed = outcome.as_ref().is_err_and(|error| !error.is_definite());
         drop(unconfirmed);
-        outcome.map_err(|error| {
+        outcome.map_err(|mut error| {
             if error.is_definite() {
                 self.permits = had;
             }
             if error.kind() == ErrorKind::NotHeld {
                 self.lease.mark_gone(sent_at);
+                error = error.with_loss(self.live.loss());
             }
             self.named(error)
         })
