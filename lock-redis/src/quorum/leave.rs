@@ -10,6 +10,7 @@ use super::members::Members;
 use super::release_requests::ReleaseRequests;
 use super::renew::Renewer;
 use super::ttl_limit::TtlLimit;
+use super::wait::queues::Queues;
 use crate::client::link::call::Call;
 use crate::client::link::request::milliseconds_at_least;
 use crate::store::keys::KeySpace;
@@ -23,25 +24,28 @@ pub(super) struct Leaver {
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
     renewer: Arc<Renewer>,
+    queues: Arc<Queues>,
 }
 
 impl Leaver {
-    /// Leaves mutexes at these servers, which this renewer asks.
+    /// Leaves mutexes at these servers, which this renewer asks; those who wait in these queues count on no release.
     pub(super) fn new(
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,
         keys: &Arc<KeySpace>,
         ttl: &Arc<TtlLimit>,
         renewer: &Arc<Renewer>,
+        queues: &Arc<Queues>,
     ) -> Self {
         let (members, requests, keys) = (members.clone(), requests.clone(), keys.clone());
-        Self { members, requests, keys, ttl: ttl.clone(), renewer: renewer.clone() }
+        Self { members, requests, keys, ttl: ttl.clone(), renewer: renewer.clone(), queues: queues.clone() }
     }
 
     /// Has a grant end after this time, under another id. Where a majority has nothing of it, what a minority may have is released.
     pub(super) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
         self.ttl.check(time)?;
         let keys = self.keys.of(&attempt.name, Kind::Mutex);
+        self.queues.ended(&keys.lock, attempt.id);
         let ids = [attempt.id, left].map(|id| id.to_string());
         let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
         let until = self.members.until();
