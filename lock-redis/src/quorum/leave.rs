@@ -8,7 +8,7 @@ use lock_core::{Error, GrantId, Phase};
 
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
-use super::renew::Renewer;
+use super::renew::{EndCalls, Renewer};
 use super::ttl_limit::TtlLimit;
 use super::wait::queues::Queues;
 use crate::client::link::call::Call;
@@ -49,7 +49,9 @@ impl Leaver {
         let ids = [attempt.id, left].map(|id| id.to_string());
         let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
         let until = self.members.until();
-        let mut answers = self.renewer.ask(&scripts::LEAVE, Arc::new([call]), until, Phase::Release).await;
+        // What is owed of this grant frees nothing that has the new id.
+        let calls = EndCalls { script: &scripts::LEAVE, calls: Arc::new([call]), paid_before: Arc::new([]) };
+        let mut answers = self.renewer.ask(calls, until, Phase::Release).await;
         // One for each call.
         let answers = answers.pop().unwrap_or_default();
         let majority = self.members.majority();
