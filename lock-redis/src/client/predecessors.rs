@@ -3,7 +3,8 @@
 //! Commands are ordered on one connection only. An acquisition whose connection broke may still sit in the server's
 //! receive buffer, and would be carried out after a release that was sent on a new connection. So a new connection's
 //! first command kills its predecessor (`CLIENT KILL` by id **and** both addresses, so that the ids of a restarted server
-//! cannot hit a stranger). Once that is answered, whatever the old connection carried has been carried out or never
+//! cannot hit a stranger). Over a Unix socket all connections have the same addresses: there the server is asked first whether it is the
+//! process that the predecessor was connected to (`INFO server`, its `run_id`). Once that is answered, whatever the old connection carried has been carried out or never
 //! will be: the new connection is *clean*, requests may be repeated on it, and one look settles a cancellation. Where
 //! the user lacks the right to `CLIENT`, it is not clean, and cancellations are repeated until the lease is over. A predecessor
 //! connection counts as dead one operation timeout and the client's longest TTL after its end: whatever reached the server
@@ -131,7 +132,8 @@ impl Predecessors {
     }
 
     /// Kills the predecessors to this server over a new one, and asks by what the server knows the new one: in one
-    /// round trip if there was one predecessor, in two if there were more. A user without the right is told so once. A question
+    /// round trip if there was one predecessor, in two if there were more, and in one more over a Unix socket. A user without the right is
+    /// told so once. A question
     /// that is to be asked too goes with the first, and has its answer returned.
     ///
     /// # Errors
@@ -143,7 +145,7 @@ impl Predecessors {
         question: Option<Cmd>,
     ) -> RedisResult<(Option<ConnectionIdentity>, Option<Value>)> {
         let mut there = self.to_kill(server);
-        let last = there.pop();
+        let last = there.pop_if(|last| last.run().is_none());
         let mut first = redis::pipe();
         first.cmd("CLIENT").arg("INFO");
         let is_asked = question.is_some();
@@ -151,22 +153,55 @@ impl Predecessors {
         last.iter().for_each(|predecessor| predecessor.kill(&mut first));
         let count = 1 + usize::from(is_asked) + usize::from(last.is_some());
         let mut answers = connection.send_packed_commands(&first, 0, count).await?.into_iter();
-        let identity = answers.next().as_ref().and_then(ConnectionIdentity::read);
+        let mut identity = answers.next().as_ref().and_then(ConnectionIdentity::read);
         let answer = if is_asked { answers.next() } else { None };
-        let Some(last) = last else { return Ok((identity, answer)) };
-        if !answers.next().as_ref().is_some_and(is_done) {
-            self.may_not_kill(server);
-            return Ok((identity, answer));
+        let mut dead = Vec::new();
+        if let Some(last) = last {
+            if answers.next().as_ref().is_some_and(is_done) {
+                dead.push(last.generation);
+            } else {
+                self.may_not_kill(server);
+                there.clear();
+            }
         }
-        let mut dead = vec![last.generation];
+        if identity.as_ref().is_some_and(|identity| !identity.is_told_apart()) {
+            let mut ask = redis::pipe();
+            ask.cmd("INFO").arg("server");
+            let run = connection.send_packed_commands(&ask, 0, 1).await?.first().and_then(run_id);
+            identity = identity.filter(|_| run.is_some()).map(|identity| ConnectionIdentity { run, ..identity });
+        }
         if !there.is_empty() {
-            let mut rest = redis::pipe();
-            there.iter().for_each(|predecessor| predecessor.kill(&mut rest));
-            let answers = connection.send_packed_commands(&rest, 0, there.len()).await?;
-            dead.extend(there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(it, _)| it.generation));
+            let run = identity.as_ref().and_then(|identity| identity.run.as_deref());
+            dead.extend(self.kill_rest(server, connection, there, run).await?);
         }
         self.known().each.retain(|predecessor| !dead.contains(&predecessor.generation));
         Ok((identity, answer))
+    }
+
+    /// Kills those of these predecessors that were connected to this run of the server, or can be told apart without it. Returns the numbers of
+    /// those that are dead: those to an earlier run have ended with it.
+    async fn kill_rest(
+        &self,
+        server: &Address,
+        connection: &mut MultiplexedConnection,
+        there: Vec<Predecessor>,
+        run: Option<&str>,
+    ) -> RedisResult<Vec<u64>> {
+        let (unsure, there): (Vec<_>, Vec<_>) =
+            there.into_iter().partition(|predecessor| predecessor.run().is_some() && run.is_none());
+        let (gone, there): (Vec<_>, Vec<_>) =
+            there.into_iter().partition(|predecessor| predecessor.run().is_some_and(|its| Some(its) != run));
+        let mut rest = redis::pipe();
+        there.iter().for_each(|predecessor| predecessor.kill(&mut rest));
+        let answers =
+            if there.is_empty() { Vec::new() } else { connection.send_packed_commands(&rest, 0, there.len()).await? };
+        let killed =
+            there.iter().zip(&answers).filter(|(_, answer)| is_done(answer)).map(|(predecessor, _)| predecessor);
+        let dead: Vec<_> = gone.iter().chain(killed).map(|predecessor| predecessor.generation).collect();
+        if !unsure.is_empty() || dead.len() < gone.len() + there.len() {
+            self.may_not_kill(server);
+        }
+        Ok(dead)
     }
 
     /// The predecessors to this server, the oldest first, as far as it can be told which ones they are.
@@ -249,9 +284,14 @@ impl Predecessor {
         Self { generation, server, identity, ended_at: BootInstant::FAR_FUTURE, over_at: BootInstant::FAR_FUTURE }
     }
 
+    /// The run of the server to which it was connected, if it cannot be told apart without it.
+    fn run(&self) -> Option<&str> {
+        self.identity.as_ref()?.run.as_deref()
+    }
+
     /// Adds the command that kills it, if the server can be told which one it is.
     fn kill(&self, pipeline: &mut redis::Pipeline) {
-        if let Some(ConnectionIdentity { id, addr, laddr }) = &self.identity {
+        if let Some(ConnectionIdentity { id, addr, laddr, .. }) = &self.identity {
             let kill = pipeline.cmd("CLIENT").arg("KILL");
             kill.arg("ID").arg(id).arg("ADDR").arg(addr).arg("LADDR").arg(laddr);
         }
@@ -264,6 +304,8 @@ pub(super) struct ConnectionIdentity {
     id: String,
     addr: String,
     laddr: String,
+    /// The run of the server, where the addresses are those of every connection.
+    run: Option<String>,
 }
 
 impl ConnectionIdentity {
@@ -273,8 +315,20 @@ impl ConnectionIdentity {
         let field = |name: &str| {
             info.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
         };
-        Some(Self { id: field("id")?, addr: field("addr")?, laddr: field("laddr")? })
+        Some(Self { id: field("id")?, addr: field("addr")?, laddr: field("laddr")?, run: None })
     }
+
+    /// Whether its addresses are its own: over a Unix socket they are those of every connection, `<path>:0`.
+    fn is_told_apart(&self) -> bool {
+        self.addr != self.laddr && !self.addr.ends_with(":0")
+    }
+}
+
+/// The id of the server's run, in the answer to `INFO server`.
+fn run_id(answer: &Value) -> Option<String> {
+    let info: String = redis::from_redis_value_ref(answer).ok()?;
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim();
+    (!run.is_empty()).then(|| run.to_owned())
 }
 
 /// Whether a connection is dead, by this answer to `CLIENT KILL`: killed now, or gone before.
@@ -284,7 +338,12 @@ fn is_done(answer: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::redis::{RedisOptions, RedisServer};
+
     use super::*;
+    use crate::client::dial::{Commands, Opener};
+    use crate::url::Login;
 
     #[test]
     fn an_identity_from_outside_names_one_connection_or_none() {
@@ -295,12 +354,121 @@ mod tests {
         ];
         lock_testkit::fuzz::texts("connections", &samples, |info| {
             let answer = Value::BulkString(info.as_bytes().to_vec());
-            let Some(ConnectionIdentity { id, addr, laddr }) = ConnectionIdentity::read(&answer) else { return };
+            let Some(ConnectionIdentity { id, addr, laddr, .. }) = ConnectionIdentity::read(&answer) else { return };
             for (name, field) in [("id", id), ("addr", addr), ("laddr", laddr)] {
                 assert!(!field.contains(char::is_whitespace), "{field:?}");
                 assert!(info.contains(&format!("{name}={field}")), "{field:?}");
             }
         });
+    }
+
+    /// A connection, and by what its server knows it after the predecessors were killed over it.
+    async fn connected(
+        opener: &Opener,
+        server: &Address,
+        predecessors: &Predecessors,
+    ) -> (Commands, Option<ConnectionIdentity>) {
+        let mut commands = opener.commands(server).await.unwrap();
+        let (identity, _) = predecessors.kill_all(server, &mut commands.connection, None).await.unwrap();
+        (commands, identity)
+    }
+
+    fn opener() -> Opener {
+        Opener::new(&Login::default(), 0, None, Duration::from_secs(2)).unwrap()
+    }
+
+    async fn on_unix_socket() -> Option<(RedisServer, Address)> {
+        let server = installed(RedisServer::start_with(&RedisOptions::new().on_unix_socket()).await)?;
+        let path = server.url().strip_prefix("unix://").unwrap().to_owned();
+        let path = path.split('?').next().unwrap().to_owned();
+        Some((server, Address::Unix(path.into())))
+    }
+
+    #[test]
+    fn a_run_from_outside_stands_in_a_line_of_its_own() {
+        let samples =
+            ["# Server\r\nredis_version:7.0.15\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\ntcp_port:0\r\n"];
+        lock_testkit::fuzz::texts("runs of a server", &samples, |info| {
+            let answer = Value::BulkString(info.as_bytes().to_vec());
+            let Some(run) = run_id(&answer) else { return };
+            assert!(
+                !run.is_empty() && info.lines().any(|line| line.starts_with("run_id:") && line.contains(&run)),
+                "{run:?}"
+            );
+        });
+    }
+
+    #[test]
+    fn connections_over_tcp_have_addresses_of_their_own_and_those_over_a_unix_socket_have_not() {
+        let told_apart = |addr: &str, laddr: &str| {
+            let (addr, laddr) = (addr.to_owned(), laddr.to_owned());
+            ConnectionIdentity { addr, laddr, ..ConnectionIdentity::default() }.is_told_apart()
+        };
+        assert!(told_apart("127.0.0.1:5000", "127.0.0.1:6379") && told_apart("[::1]:5010", "[::1]:6379"));
+        assert!(
+            !told_apart("/run/redis.sock:0", "/run/redis.sock:0")
+                && !told_apart("/run/redis.sock:0", "")
+                && !told_apart("", "")
+        );
+    }
+
+    /// All connections over a Unix socket have the same addresses, and a restarted server counts their ids anew.
+    #[tokio::test]
+    async fn a_stranger_that_has_a_predecessor_s_id_after_a_restart_is_not_killed() {
+        for may_ask in [true, false] {
+            the_stranger_lives(may_ask).await;
+        }
+    }
+
+    /// Restarts a server, and connects to it anew when a stranger has the predecessor's id; whether the user may ask for the server's run then.
+    async fn the_stranger_lives(may_ask: bool) {
+        let Some((server, address)) = on_unix_socket().await else { return };
+        let (opener, predecessors) = (opener(), Predecessors::default());
+        predecessors.note_lease(Duration::from_secs(60));
+        // More than the server's own tools open before it is known to be up.
+        let mut strangers = Vec::new();
+        for _ in 0..50 {
+            strangers.push(opener.commands(&address).await.unwrap());
+        }
+        let (before, identity) = connected(&opener, &address, &predecessors).await;
+        let id = identity.as_ref().unwrap().id.clone();
+        let first = predecessors.next_generation();
+        predecessors.add(Predecessor::new(first, address.clone(), identity), Duration::from_secs(2));
+        drop((before, strangers));
+        server.restart().await.unwrap();
+        let mut company = Vec::new();
+        let mut stranger = loop {
+            let mut commands = opener.commands(&address).await.unwrap();
+            let its: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut commands.connection).await.unwrap();
+            assert!(its <= id.parse().unwrap(), "too many connections");
+            if its.to_string() == id {
+                break commands;
+            }
+            company.push(commands);
+        };
+        if !may_ask {
+            let denied = ["SETUSER", "default", "-info"];
+            redis::cmd("ACL").arg(&denied).exec_async(&mut stranger.connection).await.unwrap();
+        }
+        let _after = connected(&opener, &address, &predecessors).await;
+        let alive = redis::cmd("PING").query_async::<String>(&mut stranger.connection).await;
+        assert!(alive.is_ok(), "the stranger was killed: {alive:?}");
+        // The server that it was connected to is gone, as far as that can be told.
+        assert_eq!(predecessors.none_in_flight(&address, first), may_ask);
+    }
+
+    #[tokio::test]
+    async fn a_predecessor_on_a_unix_socket_is_killed_while_its_server_lives() {
+        let Some((_server, address)) = on_unix_socket().await else { return };
+        let (opener, predecessors) = (opener(), Predecessors::default());
+        predecessors.note_lease(Duration::from_secs(60));
+        let (mut before, identity) = connected(&opener, &address, &predecessors).await;
+        let first = predecessors.next_generation();
+        predecessors.add(Predecessor::new(first, address.clone(), identity), Duration::from_secs(2));
+        assert!(!predecessors.none_in_flight(&address, first));
+        let _after = connected(&opener, &address, &predecessors).await;
+        assert!(predecessors.none_in_flight(&address, first));
+        redis::cmd("PING").query_async::<String>(&mut before.connection).await.unwrap_err();
     }
 
     #[test]

@@ -51,8 +51,19 @@ struct AckRequest {
     script: &'static Script,
     call: Call,
     until: BootInstant,
-    answer: oneshot::Sender<RedisResult<Acknowledged>>,
+    answer: oneshot::Sender<Result<Acknowledged, NotAcknowledged>>,
 }
+
+/// The reason why a request has no acknowledgement.
+#[derive(Debug)]
+enum NotAcknowledged {
+    /// Its time was over before it was sent.
+    NoTime,
+    Failed(RedisError),
+}
+
+/// The refusal of a request whose time is over.
+const NO_TIME: &str = "there was no time left to wait for replicas";
 
 impl ReplicaAcks {
     pub(crate) fn new(opener: Arc<Opener>, needed: Replicas) -> Self {
@@ -83,9 +94,10 @@ impl ReplicaAcks {
             return Err(refused("too many grants wait for replicas already"));
         }
         match tokio::time::timeout(until.since(SystemClock.now()), answered).await {
-            Ok(Ok(outcome)) => outcome.map_err(|e| error::of_request(e, Phase::Acquire, &shown)),
+            Ok(Ok(Ok(acknowledged))) => Ok(acknowledged),
+            Ok(Ok(Err(NotAcknowledged::Failed(e)))) => Err(error::of_request(e, Phase::Acquire, &shown)),
             Ok(Err(_)) => Err(refused("the client was closed")),
-            Err(_) => Err(refused("there was no time left to wait for replicas")),
+            Ok(Ok(Err(NotAcknowledged::NoTime))) | Err(_) => Err(refused(NO_TIME)),
         }
     }
 
@@ -135,7 +147,10 @@ async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut 
         }
         // What somebody asked for who has given up would only hold up the others.
         let now = SystemClock.now();
-        batch.retain(|request| !request.answer.is_closed() && request.until > now);
+        batch.retain(|request| !request.answer.is_closed());
+        for late in batch.extract_if(.., |request| request.until <= now) {
+            let _ = late.answer.send(Err(NotAcknowledged::NoTime));
+        }
         let Some(last) = batch.iter().map(|request| request.until).max() else {
             present = connected.ok();
             continue;
@@ -173,10 +188,14 @@ fn tell_all(batch: Vec<AckRequest>, outcome: RedisResult<(Vec<Value>, u32)>) {
         Ok((values, replicas)) => {
             for (request, value) in batch.into_iter().zip(values) {
                 // Nobody listens any more: then nobody needs to know.
-                let _ = request.answer.send(value.extract_error().map(|value| Acknowledged { value, replicas }));
+                let acknowledged = value.extract_error().map(|value| Acknowledged { value, replicas });
+                let _ = request.answer.send(acknowledged.map_err(NotAcknowledged::Failed));
             }
         }
-        Err(error) => batch.into_iter().for_each(|request| drop(request.answer.send(Err(error.clone())))),
+        Err(error) => {
+            let failed = || Err(NotAcknowledged::Failed(error.clone()));
+            batch.into_iter().for_each(|request| drop(request.answer.send(failed())));
+        }
     }
 }
 
@@ -211,6 +230,24 @@ async fn send(commands: &mut Commands, needed: Replicas, batch: &[AckRequest], t
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::scripts::MUTEX;
+    use crate::url::Login;
+
+    /// Whoever asked would take its silence for the end of the client.
+    #[tokio::test]
+    async fn a_request_for_which_no_time_is_left_is_answered() {
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap();
+        let needed = Replicas { count: 1, timeout: Duration::from_secs(1) };
+        let (requests, asked) = mpsc::channel(1);
+        let (answer, answered) = oneshot::channel();
+        let until = SystemClock.now();
+        requests.try_send(AckRequest { script: &MUTEX.renew, call: Call::of(["lock"]), until, answer }).unwrap();
+        drop(requests);
+        let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+        answer_all(Arc::new(opener), needed, nowhere, asked).await;
+        let outcome = answered.await.expect("an answer");
+        assert!(matches!(outcome, Err(NotAcknowledged::NoTime)), "{outcome:?}");
+    }
 
     #[tokio::test]
     async fn what_is_asked_for_as_the_task_goes_idle_is_served() {

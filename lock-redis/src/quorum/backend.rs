@@ -63,7 +63,7 @@ impl QuorumBackend {
         members.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         let adopter = Adopter::new(&members, &requests, &acquirer);
         let renewer = Arc::new(Renewer::new(&members, &keys, &ttl));
-        let leaver = Leaver::new(&members, &requests, &keys, &ttl, &renewer);
+        let leaver = Leaver::new(&members, &requests, &keys, &ttl, &renewer, &queues);
         let releaser = Releaser::new(&members, &requests, &keys, &queues);
         let inspector = Inspector::new(&members, &requests, &keys);
         Ok(Self { ttl, predecessors, acquirer, adopter, waits, renewer, releaser, leaver, inspector })
@@ -103,6 +103,10 @@ impl Backend for QuorumBackend {
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
         self.releaser.cancel(attempt).await
+    }
+
+    fn forget(&self, attempt: &Attempt) {
+        self.releaser.forget(attempt);
     }
 
     fn doubts(&self) -> Option<Doubts> {

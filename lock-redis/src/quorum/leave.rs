@@ -8,8 +8,9 @@ use lock_core::{Error, GrantId, Phase};
 
 use super::members::Members;
 use super::release_requests::ReleaseRequests;
-use super::renew::Renewer;
+use super::renew::{EndCalls, Renewer};
 use super::ttl_limit::TtlLimit;
+use super::wait::queues::Queues;
 use crate::client::link::call::Call;
 use crate::client::link::request::milliseconds_at_least;
 use crate::store::keys::KeySpace;
@@ -23,29 +24,34 @@ pub(super) struct Leaver {
     keys: Arc<KeySpace>,
     ttl: Arc<TtlLimit>,
     renewer: Arc<Renewer>,
+    queues: Arc<Queues>,
 }
 
 impl Leaver {
-    /// Leaves mutexes at these servers, which this renewer asks.
+    /// Leaves mutexes at these servers, which this renewer asks; those who wait in these queues count on no release.
     pub(super) fn new(
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,
         keys: &Arc<KeySpace>,
         ttl: &Arc<TtlLimit>,
         renewer: &Arc<Renewer>,
+        queues: &Arc<Queues>,
     ) -> Self {
         let (members, requests, keys) = (members.clone(), requests.clone(), keys.clone());
-        Self { members, requests, keys, ttl: ttl.clone(), renewer: renewer.clone() }
+        Self { members, requests, keys, ttl: ttl.clone(), renewer: renewer.clone(), queues: queues.clone() }
     }
 
     /// Has a grant end after this time, under another id. Where a majority has nothing of it, what a minority may have is released.
     pub(super) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
         self.ttl.check(time)?;
         let keys = self.keys.of(&attempt.name, Kind::Mutex);
+        self.queues.ended(&keys.lock, attempt.id);
         let ids = [attempt.id, left].map(|id| id.to_string());
         let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
         let until = self.members.until();
-        let mut answers = self.renewer.ask(&scripts::LEAVE, Arc::new([call]), until, Phase::Release).await;
+        // What is owed of this grant frees nothing that has the new id.
+        let calls = EndCalls { script: &scripts::LEAVE, calls: Arc::new([call]), paid_before: Arc::new([]) };
+        let mut answers = self.renewer.ask(calls, until, Phase::Release).await;
         // One for each call.
         let answers = answers.pop().unwrap_or_default();
         let majority = self.members.majority();

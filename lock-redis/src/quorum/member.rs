@@ -27,14 +27,27 @@ pub(super) struct ScriptVote {
     pub(super) rest: String,
 }
 
+/// Frees whatever the round; the largest number that a script keeps exactly.
+pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
+
 /// The release that an attempt owes a server, and since when it has been sending.
 #[derive(Debug, Clone)]
 pub(super) struct OwedRelease {
     pub(super) id: GrantId,
+    /// The last round that it frees. It frees whatever those before have left, too.
+    pub(super) last_round: u64,
     pub(super) since: BootInstant,
     /// The instant at which the servers have forgotten it by themselves.
     pub(super) over_at: BootInstant,
     pub(super) request: Arc<ScriptRequest>,
+}
+
+/// A release that is owed to one server, until it is confirmed.
+#[derive(Debug)]
+struct Debt {
+    owed_release: OwedRelease,
+    /// Whether it is on its way.
+    is_sent: bool,
 }
 
 /// The number of releases that are owed to one server. Of more than that the leases have to end by themselves.
@@ -48,7 +61,7 @@ pub(super) struct Member {
     op_timeout: Duration,
     /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
     /// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over; never more than [`MOST_OWED`].
-    owed_releases: Mutex<HashMap<GrantId, OwedRelease>>,
+    owed_releases: Mutex<HashMap<GrantId, Debt>>,
     /// Tells the background task of an owed release.
     owing: Arc<Notify>,
 }
@@ -82,34 +95,53 @@ impl Member {
             .ok_or_else(|| self.not_mine(generation, request.phase))
     }
 
-    /// Releases. A release that the server does not confirm is owed, unless it has not been reachable since the attempt began.
+    /// Releases. A release that the server does not confirm is owed, unless it has not been reachable since the attempt began. The
+    /// undoing of a round is owed from the start: the attempt goes on, and what is not undone yet is no part of its grant.
     ///
     /// # Cancel safety
     /// A dropped release is owed too.
-    pub(super) async fn release(
+    pub(super) fn release(
         self: Arc<Self>,
         owed_release: OwedRelease,
         until: BootInstant,
-    ) -> Result<ScriptVote, Failed> {
-        let request = owed_release.request.clone();
-        let mut unconfirmed = UnconfirmedRelease { member: self.clone(), owed_release: Some(owed_release) };
-        let outcome = self.clone().put(request, until).await;
-        // What is of another type at the lock's place is nobody's grant. Any other refusal may pass, before the lease does.
-        if outcome.as_ref().map_or_else(|failed| failed.wrong_type, |_| true) {
-            unconfirmed.owed_release = None;
-        }
-        outcome
+    ) -> impl Future<Output = Result<ScriptVote, Failed>> + Send + 'static {
+        UnconfirmedRelease { member: self, owed_release, is_confirmed: false }.send(until)
     }
 
-    /// Owes a release, if the server may have something of its attempt and there is room for it.
-    fn owe(&self, owed_release: OwedRelease) {
+    /// Carries out what is owed of an attempt, if anything is: what the server has of it afterwards is not to be undone.
+    pub(super) async fn pay(self: &Arc<Self>, id: GrantId, until: BootInstant) -> Result<(), Failed> {
+        let owed_release = self.owed_releases().get(&id).map(|debt| debt.owed_release.clone());
+        match owed_release {
+            None => Ok(()),
+            Some(owed_release) => match Box::pin(self.clone().release(owed_release, until)).await {
+                Err(failed) if !failed.wrong_type => Err(failed),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Owes a release, if the server may have something of its attempt and there is room for it. One that frees later rounds too
+    /// stays in its place.
+    fn owe(&self, owed_release: OwedRelease, is_sent: bool) {
         if !self.link.was_up_since(owed_release.since) {
             return;
         }
         let mut owed_releases = self.owed_releases();
-        if owed_releases.len() < MOST_OWED || owed_releases.contains_key(&owed_release.id) {
-            owed_releases.insert(owed_release.id, owed_release);
+        match owed_releases.get(&owed_release.id) {
+            Some(debt) if debt.owed_release.last_round > owed_release.last_round => return,
+            None if owed_releases.len() >= MOST_OWED => return,
+            _ => _ = owed_releases.insert(owed_release.id, Debt { owed_release, is_sent }),
+        }
+        if !is_sent {
             self.owing.notify_one();
+        }
+    }
+
+    /// Takes note that everything of an attempt up to this round is freed.
+    fn is_paid(&self, id: GrantId, last_round: u64) {
+        let mut owed_releases = self.owed_releases();
+        if owed_releases.get(&id).is_some_and(|debt| debt.owed_release.last_round <= last_round) {
+            owed_releases.remove(&id);
         }
     }
 
@@ -118,18 +150,22 @@ impl Member {
         !self.owed_releases().is_empty()
     }
 
-    /// Releases so much of what is owed at most, if the server can be reached, and forgets what is over.
+    /// Releases so much of what is owed at most, if the server can be reached, and forgets what is over. What is on its way is owed
+    /// until it is confirmed.
     pub(super) fn send_owed(self: &Arc<Self>, most: usize) -> Vec<BoxFuture<'static, ()>> {
         let now = SystemClock.now();
         let mut owed_releases = self.owed_releases();
-        owed_releases.retain(|_, owed_release| now < owed_release.over_at);
+        owed_releases.retain(|_, debt| now < debt.owed_release.over_at);
         if !self.link.is_up() {
             return Vec::new();
         }
         let until = now.plus(self.op_timeout);
-        let sent: Vec<_> = owed_releases.keys().take(most).copied().collect();
-        let sent = sent.into_iter().filter_map(|id| owed_releases.remove(&id));
-        sent.map(|owed_release| self.clone().release(owed_release, until).map(drop).boxed()).collect()
+        let to_send = owed_releases.values_mut().filter(|debt| !debt.is_sent).take(most);
+        let send = |debt: &mut Debt| {
+            debt.is_sent = true;
+            self.clone().release(debt.owed_release.clone(), until).map(drop).boxed()
+        };
+        to_send.map(send).collect()
     }
 
     /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
@@ -145,7 +181,7 @@ impl Member {
         Failed { fate: RequestFate::Unknown, error, wrong_type: false }
     }
 
-    fn owed_releases(&self) -> MutexGuard<'_, HashMap<GrantId, OwedRelease>> {
+    fn owed_releases(&self) -> MutexGuard<'_, HashMap<GrantId, Debt>> {
         // Every critical section leaves the map whole.
         self.owed_releases.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,13 +190,30 @@ impl Member {
 /// A release that is owed unless it is confirmed.
 struct UnconfirmedRelease {
     member: Arc<Member>,
-    owed_release: Option<OwedRelease>,
+    owed_release: OwedRelease,
+    is_confirmed: bool,
+}
+
+impl UnconfirmedRelease {
+    async fn send(mut self, until: BootInstant) -> Result<ScriptVote, Failed> {
+        let (member, owed_release) = (self.member.clone(), &self.owed_release);
+        if owed_release.last_round < EVERY_ROUND {
+            member.owe(owed_release.clone(), true);
+        }
+        let outcome = member.clone().put(owed_release.request.clone(), until).await;
+        // What is of another type at the lock's place is nobody's grant. Any other refusal may pass, before the lease does.
+        if outcome.as_ref().map_or_else(|failed| failed.wrong_type, |_| true) {
+            self.is_confirmed = true;
+            member.is_paid(owed_release.id, owed_release.last_round);
+        }
+        outcome
+    }
 }
 
 impl Drop for UnconfirmedRelease {
     fn drop(&mut self) {
-        if let Some(owed_release) = self.owed_release.take() {
-            self.member.owe(owed_release);
+        if !self.is_confirmed {
+            self.member.owe(self.owed_release.clone(), false);
         }
     }
 }
@@ -213,7 +266,8 @@ mod tests {
         let call = Call::of(["lock", "forced", "waiters"]);
         let call = call.with(["00112233445566778899aabbccddeeff", "1", "", "", "", "0", ""]);
         let request = ScriptRequest::new(&scripts::RELEASE, call, Phase::Release);
-        OwedRelease { id: GrantId::random().unwrap(), since: SystemClock.now(), over_at, request: Arc::new(request) }
+        let (id, since) = (GrantId::random().unwrap(), SystemClock.now());
+        OwedRelease { id, last_round: EVERY_ROUND, since, over_at, request: Arc::new(request) }
     }
 
     #[tokio::test]
@@ -222,7 +276,7 @@ mod tests {
         let now = SystemClock.now();
         for (over_at, owes) in [(now, false), (now.plus(Duration::from_secs(60)), true)] {
             let owed_release = release(over_at);
-            member.owed_releases().insert(owed_release.id, owed_release);
+            member.owed_releases().insert(owed_release.id, Debt { owed_release, is_sent: false });
             assert!(member.send_owed(usize::MAX).is_empty(), "there is no connection");
             assert_eq!(member.owes(), owes);
         }
@@ -240,7 +294,7 @@ mod tests {
         assert!(member.clone().release(release(over_at), until).now_or_never().is_none());
         assert!(member.owes());
         for _ in 0..MOST_OWED {
-            member.owe(release(over_at));
+            member.owe(release(over_at), false);
         }
         assert_eq!(member.owed_releases().len(), MOST_OWED);
         server.cont().unwrap();
@@ -261,6 +315,40 @@ mod tests {
         assert!(member.link.is_up() && member.owes());
         operator.command(&["ACL", "SETUSER", "default", "+@scripting"]).await.unwrap();
         futures_util::future::join_all(member.send_owed(usize::MAX)).await;
+        assert!(!member.owes());
+        member.link.close();
+    }
+
+    #[tokio::test]
+    async fn the_undo_of_an_earlier_round_takes_the_place_of_no_release_that_is_owed() {
+        let Some((_server, member)) = connected().await else { return };
+        let whole = release(SystemClock.now().plus(Duration::from_secs(60)));
+        let undo = OwedRelease { last_round: 1, ..whole.clone() };
+        let owed = || member.owed_releases().values().map(|debt| debt.owed_release.last_round).collect::<Vec<_>>();
+        for (owed_release, last_round) in [(&undo, 1), (&whole, EVERY_ROUND), (&undo, EVERY_ROUND)] {
+            member.owe(owed_release.clone(), false);
+            assert_eq!(owed(), [last_round]);
+        }
+        member.is_paid(whole.id, 1);
+        assert_eq!(owed(), [EVERY_ROUND], "only the undo is confirmed");
+        member.is_paid(whole.id, EVERY_ROUND);
+        assert!(!member.owes());
+        member.link.close();
+    }
+
+    #[tokio::test]
+    async fn what_is_owed_stays_so_on_its_way_until_it_is_confirmed() {
+        let Some((server, member)) = connected().await else { return };
+        let over_at = SystemClock.now().plus(Duration::from_secs(60));
+        server.stop().unwrap();
+        member.owe(release(over_at), false);
+        let sent = member.send_owed(usize::MAX);
+        assert!(sent.len() == 1 && member.owes());
+        assert!(member.send_owed(usize::MAX).is_empty(), "it is on its way already");
+        let mut sent = futures_util::future::join_all(sent);
+        assert!((&mut sent).now_or_never().is_none() && member.owes());
+        server.cont().unwrap();
+        sent.await;
         assert!(!member.owes());
         member.link.close();
     }

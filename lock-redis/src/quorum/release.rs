@@ -52,6 +52,7 @@ impl Releaser {
             // Nothing was ever sent.
             return Ok(Cancelled::Settled);
         };
+        self.forget(attempt);
         // It may have been granted meanwhile: then its release is news for others.
         let mut asked = self.requests.send(&self.requests.release(attempt, Phase::Cancel, Tells::Next(Duration::ZERO)));
         let (mut settled, mut answers, until) = (true, 0, self.members.until());
@@ -65,6 +66,11 @@ impl Releaser {
         }
         settled &= answers == self.members.count();
         Ok(if settled { Cancelled::Settled } else { Cancelled::AskAgain })
+    }
+
+    /// Counts on no release of an attempt any more.
+    pub(super) fn forget(&self, attempt: &Attempt) {
+        self.queues.ended(&self.keys.of(&attempt.name, Kind::Mutex).lock, attempt.id);
     }
 
     /// Whether nothing that was sent for this attempt can still be carried out.

@@ -10,7 +10,7 @@ use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
-use super::member::{OwedRelease, ScriptVote};
+use super::member::{EVERY_ROUND, OwedRelease, ScriptVote};
 use super::members::Members;
 use super::script_request::ScriptRequest;
 use super::scripts;
@@ -20,9 +20,6 @@ use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, milliseconds};
 use crate::client::push;
 use crate::store::keys::{KeySpace, Keys};
-
-/// Frees whatever the round; the largest number that a script keeps exactly.
-pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
 
 /// The answers of all servers to a release.
 pub(super) type ReleaseVotes = FanOut<Result<ScriptVote, Failed>>;
@@ -105,7 +102,7 @@ impl ReleaseRequests {
     pub(super) fn left_over(&self, name: &LockName, id: GrantId, lasts: Duration) -> OwedRelease {
         let keys = self.keys.of(name, Kind::Mutex);
         let request = self.request(&keys, Phase::Release, ReleaseArgs::of(id, Tells::Nobody));
-        self.owed(id, BootInstant::from_origin(Duration::ZERO), lasts, request)
+        self.owed(id, EVERY_ROUND, BootInstant::from_origin(Duration::ZERO), lasts, request)
     }
 
     /// The release of a grant of anybody, by force.
@@ -119,7 +116,7 @@ impl ReleaseRequests {
             Phase::Inspect,
             ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
         );
-        Ok(self.owed(id, SystemClock.now(), Duration::ZERO, request))
+        Ok(self.owed(id, EVERY_ROUND, SystemClock.now(), Duration::ZERO, request))
     }
 
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved
@@ -141,13 +138,20 @@ impl ReleaseRequests {
         let args = ReleaseArgs { last_round, ..ReleaseArgs::of(attempt.id, tells) };
         let request = self.request(&self.keys.of(&attempt.name, Kind::Mutex), phase, args);
         let since = first_sent(attempt).unwrap_or(BootInstant::from_origin(Duration::ZERO));
-        self.owed(attempt.id, since, attempt.ttl, request)
+        self.owed(attempt.id, last_round, since, attempt.ttl, request)
     }
 
     /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
-    fn owed(&self, id: GrantId, since: BootInstant, ttl: Duration, request: Arc<ScriptRequest>) -> OwedRelease {
+    fn owed(
+        &self,
+        id: GrantId,
+        last_round: u64,
+        since: BootInstant,
+        ttl: Duration,
+        request: Arc<ScriptRequest>,
+    ) -> OwedRelease {
         let lasts = ttl.max(self.ttl.longest().unwrap_or_default());
-        OwedRelease { id, since, over_at: self.members.until().plus(lasts), request }
+        OwedRelease { id, last_round, since, over_at: self.members.until().plus(lasts), request }
     }
 
     /// The run of `release.lua` for this grant, or for this client's own id.

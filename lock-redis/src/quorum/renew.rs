@@ -3,14 +3,14 @@
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
 //! may take what is free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Kind, Renewal, Renewed};
-use lock_core::{Error, LossReason, Phase};
+use lock_core::{Error, GrantId, LossReason, Phase};
 
 use super::member::Member;
 use super::members::Members;
@@ -27,6 +27,15 @@ enum RenewalVote {
     Extended,
     Gone(Option<LossReason>),
     Failed(Error),
+}
+
+/// Requests to move the ends of leases, one call for each.
+#[derive(Debug, Clone)]
+pub(super) struct EndCalls {
+    pub(super) script: &'static Script,
+    pub(super) calls: Arc<[Call]>,
+    /// The grants, in the order of the calls, of which nothing may be owed to a server that is asked. None if that does not matter.
+    pub(super) paid_before: Arc<[GrantId]>,
 }
 
 /// All servers' answers to one renewal.
@@ -68,7 +77,9 @@ impl Renewer {
             let patience = these.clone().map(|renewal| self.patience(renewal)).min().unwrap_or_default();
             let call = |renewal: &Renewal<'_>| renewal_of(self.keys.of(&renewal.attempt.name, Kind::Mutex), renewal);
             let until = SystemClock.now().plus(patience);
-            let answers = self.ask(&scripts::MUTEX.renew, these.map(call).collect(), until, Phase::Renew).await;
+            let ids = these.clone().map(|renewal| renewal.attempt.id).collect();
+            let calls = EndCalls { script: &scripts::MUTEX.renew, calls: these.map(call).collect(), paid_before: ids };
+            let answers = self.ask(calls, until, Phase::Renew).await;
             (group, answers)
         });
         for (group, answers) in join_all(asked).await {
@@ -99,16 +110,10 @@ impl Renewer {
     }
 
     /// Asks the servers that can be reached to move the ends of leases, until each call has a majority for one answer or none can come.
-    pub(super) async fn ask(
-        &self,
-        script: &'static Script,
-        calls: Arc<[Call]>,
-        until: BootInstant,
-        phase: Phase,
-    ) -> Vec<RenewalVotes> {
+    pub(super) async fn ask(&self, calls: EndCalls, until: BootInstant, phase: Phase) -> Vec<RenewalVotes> {
         let majority = self.members.majority();
-        let mut answers: Vec<_> = calls.iter().map(|_| RenewalVotes::default()).collect();
-        let mut asked = self.members.ask_reachable(|member| ask_one(member, script, calls.clone(), until, phase));
+        let mut answers: Vec<_> = calls.calls.iter().map(|_| RenewalVotes::default()).collect();
+        let mut asked = self.members.ask_reachable(|member| ask_one(member, calls.clone(), until, phase));
         while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
             let Some((_, of_one)) = asked.next_until(until).await else { break };
             answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
@@ -130,23 +135,27 @@ impl RenewalVotes {
     }
 }
 
-/// Asks one server to move the ends of leases.
-async fn ask_one(
-    member: Arc<Member>,
-    script: &'static Script,
-    calls: Arc<[Call]>,
-    until: BootInstant,
-    phase: Phase,
-) -> Vec<RenewalVote> {
+/// Asks one server to move the ends of leases. What it is owed of a grant that goes on comes first: an entry of a round that is still to
+/// be undone is no vote.
+async fn ask_one(member: Arc<Member>, calls: EndCalls, until: BootInstant, phase: Phase) -> Vec<RenewalVote> {
+    let EndCalls { script, calls, paid_before } = calls;
+    let mut unpaid = if member.owes() { Box::pin(pay(&member, &paid_before, until)).await } else { HashMap::new() };
     let values = member.link.run_each(script, &calls, phase, until).await;
-    let read = |(call, value): (&Call, Result<_, Failed>)| match value {
-        Ok(raw) => {
+    let read = |(i, (call, value)): (usize, (&Call, Result<_, Failed>))| match (unpaid.remove(&i), value) {
+        (Some(error), _) => RenewalVote::Failed(error),
+        (None, Ok(raw)) => {
             extended(&member, call.args().next().unwrap_or_default(), raw, phase).unwrap_or_else(RenewalVote::Failed)
         }
-        Err(Failed { wrong_type: true, .. }) => RenewalVote::Gone(None),
-        Err(Failed { error, .. }) => RenewalVote::Failed(error),
+        (None, Err(Failed { wrong_type: true, .. })) => RenewalVote::Gone(None),
+        (None, Err(Failed { error, .. })) => RenewalVote::Failed(error),
     };
-    calls.iter().zip(values).map(read).collect()
+    calls.iter().zip(values).enumerate().map(read).collect()
+}
+
+/// Carries out what one server is owed of these grants; the numbers of those that still are owed something, and why.
+async fn pay(member: &Arc<Member>, ids: &[GrantId], until: BootInstant) -> HashMap<usize, Error> {
+    let paid = join_all(ids.iter().map(|id| member.pay(*id, until))).await;
+    paid.into_iter().enumerate().filter_map(|(i, paid)| Some((i, paid.err()?.error))).collect()
 }
 
 /// Reads `{nonce, 1}` or `{nonce, 0, why}`.
@@ -156,4 +165,59 @@ fn extended(member: &Member, nonce: &str, raw: Raw, phase: Phase) -> Result<Rene
         return Ok(RenewalVote::Extended);
     }
     Ok(RenewalVote::Gone(lost_by(&fields.text()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Owner;
+    use lock_core::driver::Attempt;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::redis::RedisServer;
+
+    use super::*;
+    use crate::address::Address;
+    use crate::client::dial::{Dial, Opener};
+    use crate::quorum::acquire::begin;
+    use crate::quorum::release_requests::ReleaseRequests;
+    use crate::store::dialect::Dialects;
+    use crate::url::Login;
+
+    /// The round was granted by the last server only, and its undo is refused there. A later one was granted by the others, one of which is
+    /// away by now.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_entry_of_an_earlier_round_that_is_still_to_be_undone_is_no_vote() {
+        let (Some(first), Some(last)) =
+            (installed(RedisServer::start_own().await), installed(RedisServer::start_own().await))
+        else {
+            return;
+        };
+        let opener = Arc::new(Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap());
+        let ports = [first.port().unwrap(), 1, last.port().unwrap()];
+        let to = |port| Arc::new(Dial::to(opener.clone(), Address::Tcp { host: "127.0.0.1".to_owned(), port }));
+        let members = Arc::new(Members::start(&ports.map(to), &Arc::default(), Duration::from_secs(1)));
+        members.ready(SystemClock.now().plus(Duration::from_secs(10))).await.unwrap();
+        let keys = Arc::new(KeySpace::new("lock:".to_owned(), Dialects::new()));
+        let ttl = Arc::new(TtlLimit::new(None, Arc::default()));
+        let requests = ReleaseRequests::new(&members, &keys, &ttl).unwrap();
+        let renewer = Renewer::new(&members, &keys, &ttl);
+        let attempt = Attempt::new("rounds".into(), Kind::Mutex, Owner::new(), Duration::from_secs(60)).unwrap();
+        let lock = keys.of(&attempt.name, Kind::Mutex).lock;
+        let [(_, earlier), (_, later)] = [begin(&attempt), begin(&attempt)];
+        for (server, round) in [(&last, earlier), (&first, later)] {
+            let held = format!("{}:{round}:1:{{}}", attempt.id);
+            let set = server.client().unwrap().command(&["SET", &lock, &held, "PX", "60000"]).await.unwrap();
+            assert!(set.is_ok(), "{set:?}");
+        }
+        let operator = last.client().unwrap();
+        assert!(operator.command(&["ACL", "SETUSER", "default", "-@scripting"]).await.unwrap().is_ok());
+        let until = SystemClock.now().plus(Duration::from_secs(10));
+        let member = || members.iter().nth(2).unwrap().clone();
+        member().release(requests.undo(&attempt, earlier), until).await.unwrap_err();
+        assert!(member().owes());
+        assert!(operator.command(&["ACL", "SETUSER", "default", "+@scripting"]).await.unwrap().is_ok());
+        let renewed = renewer.renew(&[Renewal::new(&attempt, attempt.ttl)]).await;
+        assert!(matches!(&*renewed, [Renewed::Unknown(_)]), "{renewed:?}");
+        let left = operator.command(&["EXISTS", &lock]).await.unwrap();
+        assert!(left.as_int() == Some(0) && !member().owes(), "it is undone before it is asked");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::driver::{Attempt, Kind};
-use lock_core::{Error, FencingToken, GrantId, Holder, Owner, Phase, Waiter};
+use lock_core::{Error, FencingToken, Holder, Owner, Phase, Waiter};
 
 use super::reply::Fields;
 
@@ -36,9 +36,10 @@ impl fmt::Display for MutexText<'_> {
     }
 }
 
-/// The text of an owner, as it is written beside a nonce. That of the last one is kept: most often it is the client's own.
+/// The text of an owner, as it is written beside a nonce. That of the last one is kept: most often it is the client's own. An owner's label
+/// may change.
 #[derive(Debug, Default)]
-pub(crate) struct OwnerText(RwLock<Option<(GrantId, Arc<str>)>>);
+pub(crate) struct OwnerText(RwLock<Option<(Owner, Arc<str>)>>);
 
 impl OwnerText {
     /// The text of this owner.
@@ -46,15 +47,16 @@ impl OwnerText {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn of(&self, owner: &Owner) -> Result<Arc<str>, Error> {
-        if let Some((id, text)) = &*self.0.read().unwrap_or_else(PoisonError::into_inner)
-            && *id == owner.id()
+        if let Some((last, text)) = &*self.0.read().unwrap_or_else(PoisonError::into_inner)
+            && last.id() == owner.id()
+            && last.label() == owner.label()
         {
             return Ok(text.clone());
         }
         let text: Arc<str> = serde_json::to_string(owner)
             .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?
             .into();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((owner.id(), text.clone()));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((owner.clone(), text.clone()));
         Ok(text)
     }
 }
@@ -157,7 +159,21 @@ fn since(start: &str, now: i64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::GrantId;
+
     use super::*;
+
+    #[test]
+    fn the_text_of_an_owner_has_its_present_label() {
+        let (texts, owner) = (OwnerText::default(), Owner::new());
+        for label in ["step 1", "step 2"] {
+            let owner = owner.clone().with_label(label);
+            let text = texts.of(&owner).unwrap();
+            assert_eq!(serde_json::from_str::<Owner>(&text).unwrap().label(), Some(label));
+            assert!(Arc::ptr_eq(&text, &texts.of(&owner).unwrap()), "it is kept");
+        }
+        assert_eq!(serde_json::from_str::<Owner>(&texts.of(&owner).unwrap()).unwrap().label(), None);
+    }
 
     #[test]
     fn our_holders_are_known_and_foreign_ones_are_not() {

@@ -1,4 +1,4 @@
-//! One owner in several clients.
+//! One owner in several clients, and under several labels.
 
 use std::time::Instant;
 
@@ -36,5 +36,19 @@ async fn the_part_of_a_client_that_died_expires_and_its_owner_holds_on_elsewhere
     let other = soon("the other owner is let in", HAND_OVER + SLACK, other).await.unwrap();
     assert!(other.fencing_token() > token);
     other.release().await.unwrap();
+    server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_with_another_label_is_shown_with_that() {
+    let Some(server) = Server::start().await else { return };
+    let (locks, us) = (server.client().await, Owner::new());
+    let lock = locks.reentrant("labels").with_lease(long());
+    for label in ["step 1", "step 2"] {
+        let held = lock.lock(&us.clone().with_label(label)).await.unwrap();
+        let seen = lock.inspect().await.unwrap();
+        assert_eq!(seen.holders[0].owner.as_ref().and_then(Owner::label), Some(label));
+        held.release().await.unwrap();
+    }
     server.has_nothing_left().await;
 }

@@ -122,6 +122,24 @@ async fn a_lock_of_ours_excludes_redisson_which_is_told_of_its_end_and_may_end_i
     server.has_nothing_left().await;
 }
 
+/// A waiter of Redisson's sleeps for as long as the lock was to last when it asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_of_ours_that_is_left_for_less_than_it_had_is_redisson_s_when_that_is_over() {
+    let Some(server) = Server::start().await else { return };
+    let (locks, _, theirs) = sharing(&server).await;
+    let held = locks.mutex(jobs()).with_lease(long()).lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.lock().await }
+    });
+    let listens = async || server.run(&["PUBSUB", "NUMSUB", CHANNEL]).await.into_parts()[1].as_int() == Some(1);
+    eventually("Redisson listens", PROMPTLY, listens).await;
+    held.leave(Duration::from_secs(1)).await.unwrap();
+    soon("Redisson has the lock, long before the lease would have ended", PROMPTLY, waiting).await.unwrap();
+    assert_eq!(theirs.unlock().await, Some(true));
+    server.has_nothing_left().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn redisson_has_its_turns_in_a_crowd_of_ours_and_nobody_meets_anybody() {
     let Some(server) = Server::start().await else { return };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use lock_redis::{QuorumConfig, QuorumLocks};
+use lock_redis::{MutexGuard, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::testing::soon;
 use lock_testkit_servers::resp::Value;
@@ -241,4 +241,80 @@ async fn tasks_of_two_clients_take_turns() {
     let [a, b] = seen();
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     assert!(a.max(b) < 4 * a.min(b), "{a} and {b} turns");
+}
+
+/// Ends a hold by `end` in any way but its release, while other tasks of its client wait for half a second again and again, so that one
+/// of them waits at any instant. One of those has the lock soon, although the former guard, if there is one, is kept.
+async fn short_waits_go_on_after(name: &str, end: impl AsyncFnOnce(MutexGuard, QuorumLocks) -> Option<MutexGuard>) {
+    let Some(servers) = Servers::start().await else { return };
+    let (before, locks) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&before.mutex(name).with_lease(long())).await;
+    let mutex = locks.mutex(name).with_lease(long());
+    let waiter = mutex.clone();
+    let granted = tokio::spawn(async move { waiter.lock().await });
+    servers.until_waiting(name, 1).await;
+    let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let short = |first| {
+        let (mutex, ended) = (mutex.clone(), ended.clone());
+        async move {
+            let mut time = first;
+            loop {
+                if let Some(held) = mutex.try_lock_for(time).await.unwrap() {
+                    return held;
+                }
+                time = ms(500);
+                let _ = ended.send(first);
+            }
+        }
+    };
+    let mut waits = tokio::task::JoinSet::new();
+    for first in [ms(250), ms(500)] {
+        waits.spawn(short(first));
+    }
+    let (mut first, mut second) = (false, false);
+    while !(first && second) {
+        let which = soon("both wait for the second time", PROMPTLY, ends.recv()).await.unwrap();
+        (first, second) = (first || which == ms(250), second || which == ms(500));
+    }
+    held.release().await.unwrap();
+    let granted = soon("the first waiter is granted", PROMPTLY, granted).await.unwrap().unwrap();
+    let _kept = end(granted, before).await;
+    let next = soon("a short wait is granted", ms(3000), waits.join_next()).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[test]
+fn short_waits_are_granted_a_lock_that_another_task_of_the_client_has_left() {
+    about_time(async || {
+        short_waits_go_on_after("left", async |held, _| {
+            held.leave(ms(100)).await.unwrap();
+            None
+        })
+        .await;
+    });
+}
+
+#[test]
+fn short_waits_are_granted_a_lock_that_another_task_of_the_client_has_lost_by_force() {
+    about_time(async || {
+        short_waits_go_on_after("forced", async |held, operator| {
+            let freed = operator.mutex("forced").force_release(held.grant_id(), "its machine hangs").await;
+            assert!(freed.unwrap());
+            Some(held)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn short_waits_are_granted_a_lock_that_another_task_of_the_client_has_detached() {
+    about_time(async || {
+        short_waits_go_on_after("detached", async |held, other| {
+            let adopted = other.adopt(&held.detach().await.unwrap()).await.unwrap();
+            // A release would be told.
+            adopted.leave(ms(100)).await.unwrap();
+            None
+        })
+        .await;
+    });
 }

@@ -81,8 +81,9 @@ impl Waits {
         let mut left = self.acquirer.leftovers();
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
         let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
-        if place.is_held_here() {
-            place.pause(since.plus(AGAIN).min(deadline.instant())).await;
+        if let Some(answered_at) = place.held_here_since_answer() {
+            // Not from this waiter's coming on: its grant may have ended in a way that this client does not hear of.
+            place.pause(answered_at.plus(AGAIN).min(deadline.instant())).await;
             may_be_held = true;
             if deadline.has_passed(SystemClock.now()) {
                 return Ok(None);

@@ -43,7 +43,7 @@ struct QuorumQueue {
 #[derive(Debug)]
 struct QuorumQueueState {
     waiting: usize,
-    /// The grant that a waiter of this queue was given last, until it is released.
+    /// The grant that a waiter of this queue was given last, until this client ends it. An end that comes from outside is not told.
     held_by: Option<GrantId>,
     run: HandoverRun,
     told: ReleaseNews,
@@ -112,6 +112,13 @@ impl Queues {
         }
         let stays = here && state.is_some_and(|mut state| state.run.may_stay(now));
         Handover { here, elsewhere: !stays, pause: Duration::ZERO }
+    }
+
+    /// Forgets that this grant has the lock: it has ended otherwise than by a release, or is nobody's of this client any more.
+    pub(in crate::quorum) fn ended(&self, lock: &str, grant: GrantId) {
+        if let Some(queue) = self.of(lock) {
+            locked(&queue.state).held_by.take_if(|holder| *holder == grant);
+        }
     }
 
     /// Counts a release of a shared key; for how long it is left free.
@@ -267,9 +274,11 @@ impl QueuePlace {
         &self.lock
     }
 
-    /// Whether a waiter of this queue has the lock, as far as this client knows: its release will tell.
-    pub(in crate::quorum) fn is_held_here(&self) -> bool {
-        self.state().held_by.is_some()
+    /// The instant of a majority's last answer, if a waiter of this queue has the lock, as far as this client knows: its release will
+    /// tell, and any other end will not.
+    pub(in crate::quorum) fn held_here_since_answer(&self) -> Option<BootInstant> {
+        let state = self.state();
+        state.held_by.map(|_| state.answered_at)
     }
 
     /// Pauses while the lock is left to foreign clients, at most until this instant.
@@ -388,6 +397,19 @@ mod tests {
         place.granted(id);
         assert_eq!(queues.released("a", id, false), told(true, false));
         assert_eq!(queues.released("a", id, false), told(false, true), "a repetition");
+    }
+
+    #[test]
+    fn a_grant_that_has_ended_without_a_release_is_waited_for_no_more() {
+        let (queues, _) = queues();
+        let (place, id) = (queues.enter("a"), grant());
+        assert_eq!(place.held_here_since_answer(), None);
+        place.granted(id);
+        queues.ended("a", grant());
+        assert!(place.held_here_since_answer().is_some(), "another one has ended");
+        queues.ended("a", id);
+        assert_eq!(place.held_here_since_answer(), None);
+        queues.ended("b", id);
     }
 
     #[test]
