@@ -132,17 +132,14 @@ impl Backend for RedisBackend {
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
-        self.records.forget(attempt.id);
         self.releaser.release(attempt).await
     }
 
     async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
-        self.records.forget(attempt.id);
         self.leaver.leave(attempt, left, time).await
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
-        self.records.forget(attempt.id);
         self.releaser.cancel(attempt, self.links.until()).await
     }
 
@@ -151,7 +148,6 @@ impl Backend for RedisBackend {
     }
 
     fn forget(&self, attempt: &Attempt) {
-        self.records.forget(attempt.id);
         self.queues.forget(attempt.id);
     }
 

@@ -1,5 +1,5 @@
-//! Copies of an acquisition, or writes of a record, on their way over a connection that was given up, and that the server cannot be asked
-//! to end: the user lacks the right to.
+//! Copies of an acquisition on their way over a connection that was given up, and that the server cannot be asked to end:
+//! the user lacks the right to.
 
 use lock_redis::{ErrorKind, LeaseOptions, RedisConfig, RedisLocks};
 use lock_testkit::faults::Injected;
@@ -74,45 +74,4 @@ async fn a_grant_without_its_replicas_is_unknown_while_a_copy_of_its_request_is_
     assert_eq!((refused.kind(), refused.is_definite()), (ErrorKind::Indeterminate, false), "{refused}");
     assert!(refused.to_string().contains("may still be on its way"), "{refused}");
     way.let_through(held_up).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_not_written_again_while_an_earlier_write_may_still_come() {
-    let Some(way) = Way::start().await else { return };
-    let locks = RedisLocks::connect_with(way.config()).await.unwrap();
-    let guard = locks.recorded("copies").unwrap().with_lease(endless()).lock().await.unwrap();
-    guard.write(b"one").await.unwrap();
-    let held_up = way.hold_up();
-    let unanswered = guard.write(b"two").await.unwrap_err();
-    assert_eq!(unanswered.kind(), ErrorKind::Indeterminate, "{unanswered}");
-    let other = way.server.client().await;
-    let record = async || other.recorded("copies").unwrap().read().await.unwrap().unwrap().data;
-    // As long as the connection is not given up there is no answer to this either.
-    let refused = eventually("there is an answer", PROMPTLY, async || {
-        guard.write(b"three").await.map_or_else(|error| error.is_definite().then_some(Err(error)), |()| Some(Ok(())))
-    })
-    .await;
-    let error = refused.expect_err("what is written now may be written over");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("an earlier write"), "{error}");
-    assert_eq!(record().await, b"one");
-    held_up.heal().unwrap();
-    eventually("what was held up is carried out", PROMPTLY, async || record().await != b"one").await;
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_written_again_where_what_was_held_up_can_be_ended() {
-    let Some(way) = Way::start().await else { return };
-    way.server.say("ACL SETUSER locks +client").await;
-    let locks = RedisLocks::connect_with(way.config()).await.unwrap();
-    let guard = locks.recorded("copies").unwrap().with_lease(endless()).lock().await.unwrap();
-    guard.write(b"one").await.unwrap();
-    let held_up = way.hold_up();
-    eventually("it is written", PROMPTLY, async || guard.write(b"two").await.is_ok()).await;
-    held_up.heal().unwrap();
-    guard.write(b"three").await.unwrap();
-    let record = locks.recorded("copies").unwrap().read().await.unwrap().unwrap();
-    assert_eq!(record.data, b"three");
-    guard.release().await.unwrap();
 }
