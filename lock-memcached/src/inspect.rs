@@ -137,61 +137,70 @@ impl Inspector {
     }
 
     /// Notes the reason first, then releases every part: the holder finds the one when it misses the other. A renewal that comes between
-    /// the look and the release changes an item, which is looked at again. `false` if the grant has nothing (any more).
+    /// the look and the release changes an item, and a downgrade moves the grant to another one: all are looked at again then. `false` if
+    /// the grant has nothing (any more).
     async fn force(&self, lock: &Key, kind: Kind, nonce: Nonce, why: (String, String)) -> Result<bool, Failure> {
-        let mut keys: Vec<_> = self.keys_of(lock, kind).await?.into_iter().map(|(_, key)| key).collect();
+        let keys: Vec<_> = self.keys_of(lock, kind).await?.into_iter().map(|(_, key)| key).collect();
         let (until, mut is_noted, mut released) = (self.link.deadline(), false, false);
         for _ in 0..ROUNDS {
             let found = self.link.find_own(keys.iter().map(|key| (nonce, key)), until).await;
-            let (mut own, mut releases) = (Vec::new(), Vec::new());
-            for (key, found) in keys.into_iter().zip(found) {
+            let mut releases = Vec::new();
+            for (key, found) in keys.iter().zip(found) {
                 match found {
                     Ok(None) => {}
                     Ok(Some(seen)) => {
-                        let item = OwnItem { value: nonce.number(), seen };
-                        releases.push(Command::Release { key: key.clone(), own: item });
-                        own.push(key);
+                        let own = OwnItem { value: nonce.number(), seen };
+                        releases.push(Command::Release { key: key.clone(), own });
                     }
-                    Err(failure) if is_noted => return Err(self.unreleased(nonce, failure, released).await),
+                    Err(failure) if is_noted => return Err(self.unreleased(nonce, &keys, failure, released).await),
                     Err(failure) => return Err(failure),
                 }
             }
-            if !own.is_empty() && !is_noted {
+            if releases.is_empty() {
+                return Ok(self.forced(nonce, released).await);
+            }
+            if !is_noted {
                 self.reasons.note(nonce, &why).await?;
                 is_noted = true;
             }
-            let (mut changed, mut failed) = (Vec::new(), None::<Failure>);
-            for (key, answer) in own.into_iter().zip(self.link.run_by(releases, until).await) {
+            let (mut is_done, mut failed) = (true, None::<Failure>);
+            for answer in self.link.run_by(releases, until).await {
                 match answer {
                     CommandAnswer::Done(_) => released = true,
                     CommandAnswer::Failed(failure) => failed = Some(failure.beside(failed)),
-                    CommandAnswer::Missing => {}
-                    CommandAnswer::Other | CommandAnswer::Item(_) => changed.push(key),
+                    CommandAnswer::Missing | CommandAnswer::Other | CommandAnswer::Item(_) => is_done = false,
                 }
             }
             if let Some(failure) = failed {
-                return Err(self.unreleased(nonce, failure, released).await);
+                return Err(self.unreleased(nonce, &keys, failure, released).await);
             }
-            if changed.is_empty() {
-                if released {
-                    self.link.run_one(self.records.forget(nonce)).await;
-                }
-                return Ok(released);
+            if is_done {
+                return Ok(self.forced(nonce, released).await);
             }
-            keys = changed;
         }
         let busy = Failure::busy("the grant is renewed all the time, and was not released");
-        Err(self.unreleased(nonce, busy, released).await)
+        Err(self.unreleased(nonce, &keys, busy, released).await)
     }
 
-    /// The failure of a release by force of which a reason was noted. That does not stay if the grant lives on for certain: a later loss
-    /// would be told as this one.
-    async fn unreleased(&self, nonce: Nonce, failure: Failure, released: bool) -> Failure {
+    /// Forgets the holder of a grant of which something was released, and nothing is left; whether that is so.
+    async fn forced(&self, nonce: Nonce, released: bool) -> bool {
+        if released {
+            self.link.run_one(self.records.forget(nonce)).await;
+        }
+        released
+    }
+
+    /// The failure of a release by force of which a reason was noted. That does not stay if the grant is seen to live on: a later loss
+    /// would be told as this one. If it is gone, another operator's reason may be in the place of ours.
+    async fn unreleased(&self, nonce: Nonce, keys: &[Key], failure: Failure, released: bool) -> Failure {
         if released {
             return failure.partly_done();
         }
         if !failure.is_unknown {
-            self.reasons.forget(nonce).await;
+            let found = self.link.find_own(keys.iter().map(|key| (nonce, key)), self.link.deadline()).await;
+            if found.iter().any(|found| matches!(found, Ok(Some(_)))) {
+                self.reasons.forget(nonce).await;
+            }
         }
         failure
     }

@@ -105,3 +105,19 @@ async fn a_release_by_force_of_what_was_released_meanwhile_is_none() {
     deletion.heal().unwrap();
     assert!(!forcing.await.unwrap().unwrap());
 }
+
+/// It has the lock as a reader, in another item, when the deletion arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_by_force_finds_a_writer_that_became_a_reader_meanwhile() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, operator) = operator(&server).await;
+    let guard = client(&server, RestartPolicy::Off).await.rwlock("held").with_ttl(TTL).write().await.unwrap();
+    let (grant, deletion) = (guard.grant_id(), link.inject(kept("md lock:rwlock:held")));
+    let forcing = tokio::spawn(async move { operator.rwlock("held").force_release(grant, "it hangs").await });
+    deletion.applied(ms(15_000)).await.unwrap();
+    let reader = guard.downgrade().await.unwrap();
+    deletion.heal().unwrap();
+    assert!(forcing.await.unwrap().unwrap(), "the grant was there");
+    let _ = reader.extend(TTL).await.unwrap_err();
+    assert!(matches!(reader.lost().await, LossReason::ForceReleased { .. }));
+}

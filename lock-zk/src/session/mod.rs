@@ -35,6 +35,9 @@ pub(crate) const WATCHABLE: usize = 120 * 1024;
 /// The pause between looks of a waiter that may not watch, unless too many wait.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A timer that comes later than this was one of a process that stood still.
+const LATE: Duration = Duration::from_millis(500);
+
 /// The state of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -191,11 +194,18 @@ impl Sessions {
         self.status.borrow().refusal.clone()
     }
 
-    /// Resolves when something has been without an answer for this long, counted from now at the earliest.
+    /// Resolves when something has been without an answer for this long, counted from now at the earliest. While this process itself
+    /// stood still nobody could have answered it: that counts from its end.
     pub(crate) async fn silence(&self, patience: Duration) {
         let mut since = SystemClock.now();
         loop {
-            SystemClock.sleep_until(since.plus(patience)).await;
+            let due = since.plus(patience);
+            SystemClock.sleep_until(due).await;
+            let now = SystemClock.now();
+            if now.since(due) > LATE {
+                since = now;
+                continue;
+            }
             let answered_until = self.answered_until();
             if answered_until <= since {
                 return;

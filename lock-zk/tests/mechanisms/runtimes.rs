@@ -1,4 +1,5 @@
-//! A client whose own runtime is gone, or is not driven any more, used in another one: no wait outlasts its patience for ever.
+//! A client whose own runtime is gone, or is not driven any more, used in another one: no wait outlasts its patience for ever. One whose
+//! process stood still goes on.
 
 use std::sync::mpsc;
 use std::thread;
@@ -159,4 +160,35 @@ async fn a_wait_behind_a_holder_ends_when_the_runtime_of_its_client_is_gone() {
 #[tokio::test]
 async fn a_wait_behind_a_holder_ends_when_nobody_drives_the_runtime_of_its_client() {
     waits_before(End::Left).await;
+}
+
+/// Its session has ended meanwhile, and its patience is over.
+#[tokio::test]
+async fn a_wait_of_a_process_that_stood_still_goes_on_in_the_next_session() {
+    let Some(server) = server().await else { return };
+    let (other, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let held = other.mutex("held").with_ttl(AT_LAST).lock().await.unwrap();
+    let mut options = ClientOptions::default();
+    options.patience = PATIENCE;
+    let config = ZkConfig::new(server.url()).with_session_timeout(SESSION).with_tick_time(ms(200)).with_client(options);
+    let ((stand_still, told), (tell, outcome)) = (oneshot::channel(), oneshot::channel());
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let locks = connected(config).await;
+            let waiting = waits(&locks, "held");
+            let _: Result<(), _> = told.await;
+            thread::sleep(SESSION + PATIENCE + ms(2000));
+            let granted = waiting.await.unwrap();
+            // The test may have failed meanwhile.
+            let _ = tell.send(granted.as_ref().map(|_| ()).map_err(ToString::to_string));
+        });
+    });
+    are(&truth, "held", 2).await;
+    stand_still.send(()).unwrap();
+    // The servers have ended its session; it waits again when it goes on.
+    are(&truth, "held", 1).await;
+    are(&truth, "held", 2).await;
+    held.release().await.unwrap();
+    soon("the wait ends", AT_LAST, outcome).await.unwrap().unwrap();
 }
