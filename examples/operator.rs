@@ -19,11 +19,15 @@ use lock_zk::ZkLocks;
 const NEXT_RENEWAL: Duration = Duration::from_secs(4);
 
 async fn connect(url: &str) -> Result<Locks, Box<dyn Error>> {
-    Ok(match url.split_once(':') {
-        Some(("redis", _)) => RedisLocks::connect(url).await?.into(),
-        Some(("zk", _)) => ZkLocks::connect(url).await?.into(),
-        Some(("memcached", _)) => MemcachedLocks::connect(url).await?.into(),
-        _ => return Err(format!("{url:?} is none of redis://…, zk://… and memcached://…").into()),
+    // The rest of the URL may have a password.
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    Ok(match scheme {
+        "zk" | "zks" => ZkLocks::connect(url).await?.into(),
+        "memcached" => MemcachedLocks::connect(url).await?.into(),
+        _ if scheme == "unix" || scheme.starts_with("redis") || scheme.starts_with("valkey") => {
+            RedisLocks::connect(url).await?.into()
+        }
+        _ => return Err(format!("{scheme:?} is none of redis, zk and memcached").into()),
     })
 }
 

@@ -117,7 +117,8 @@ impl MemcachedLocks {
     /// # Cancel safety
     /// Nothing is left of a dropped call but, perhaps, the epoch of a prefix that is used for the first time.
     pub async fn connect_with(config: MemcachedConfig) -> Result<Self, Error> {
-        let backend = MemcachedBackend::connect(&config).await?;
+        // Boxed: it is large, and would be a part of the caller's future.
+        let backend = Box::pin(MemcachedBackend::connect(&config)).await?;
         Client::new(backend, config.client).map(Self)
     }
 }

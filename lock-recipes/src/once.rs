@@ -446,7 +446,7 @@ impl Once {
         let (clock, mut pauses, mut may_be_written) = (self.lock.clock(), pauses.into_iter(), false);
         loop {
             let Err(error) = guard.write(data).await else { return Ok(()) };
-            let failed = |error| if may_be_written { unknown(error, self.lock.name(), MAY_BE_WRITTEN) } else { error };
+            let failed = |error| if may_be_written { unknown(error, MAY_BE_WRITTEN) } else { error };
             if !may_pass(error.kind()) || !guard.is_held() {
                 return Err(failed(error));
             }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use lock_core::{Error, Holder};
 
+use crate::release::caused_by;
 use crate::slot::Slot;
 
 /// The outcome of [`Once::run`](crate::Once::run).
@@ -35,6 +36,11 @@ impl<T> Outcome<T> {
         }
     }
 }
+
+/// Tells of a job whose end is not recorded.
+const NOT_RECORDED: &str = "the job has run, and that was not recorded";
+/// Tells of a job whose lock was not left.
+const NOT_LEFT: &str = "the job has run, and its lock may be free too soon";
 
 /// The error of [`Once::run`](crate::Once::run), by how far the job came.
 #[non_exhaustive]
@@ -84,11 +90,14 @@ impl<T> OnceError<T> {
 }
 
 impl<T> From<OnceError<T>> for Error {
-    /// Drops the value of a job that ran to its end, if there is one.
+    /// Drops the value of a job that ran to its end: the error says that it has run, and its outcome is unknown
+    /// ([`ErrorKind::Indeterminate`](lock_core::ErrorKind::Indeterminate)). Of another failure it keeps the lock's error, whose
+    /// [`retry`](Error::retry) speaks of the lock and not of the job.
     fn from(failed: OnceError<T>) -> Self {
         match failed {
             OnceError::NotRun(error) | OnceError::NotStarted(error) | OnceError::Dropped(error) => error,
-            OnceError::NotRecorded { source, .. } | OnceError::NotLeft { source, .. } => source,
+            OnceError::NotRecorded { source, .. } => caused_by(source, NOT_RECORDED),
+            OnceError::NotLeft { source, .. } => caused_by(source, NOT_LEFT),
         }
     }
 }
@@ -99,8 +108,8 @@ impl<T> fmt::Display for OnceError<T> {
             Self::NotRun(_) => "the job did not run",
             Self::NotStarted(_) => "the job did not run: its beginning was not recorded",
             Self::Dropped(_) => "the lock was lost, and the job dropped",
-            Self::NotRecorded { .. } => "the job has run, and that was not recorded",
-            Self::NotLeft { .. } => "the job has run, and its lock may be free too soon",
+            Self::NotRecorded { .. } => NOT_RECORDED,
+            Self::NotLeft { .. } => NOT_LEFT,
         })
     }
 }
@@ -124,13 +133,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_slot_becomes_that_of_its_lock() {
-        let asked = || -> Result<(), Error> {
-            let source = Error::unavailable(Phase::Release, "the test");
-            Err(OnceError::NotRecorded { value: 7, source })?
-        };
-        assert_eq!(asked().unwrap_err().kind(), ErrorKind::Unavailable);
-        let dropped = OnceError::<()>::Dropped(Error::unavailable(Phase::Hold, "the test"));
-        assert_eq!(Error::from(dropped).phase(), Phase::Hold);
+    fn the_error_of_a_job_that_has_run_says_so_and_is_not_definite() {
+        let source = || Error::unavailable(Phase::Release, "the test");
+        let asked = || -> Result<(), Error> { Err(OnceError::NotRecorded { value: 7, source: source() })? };
+        let error = asked().unwrap_err();
+        assert_eq!((error.kind(), error.phase()), (ErrorKind::Indeterminate, Phase::Release));
+        assert!(error.to_string().contains("the job has run"), "{error}");
+        let error = Error::from(OnceError::NotLeft { value: 7, source: source() });
+        assert!(!error.is_definite() && error.to_string().contains("the job has run"), "{error}");
+    }
+
+    #[test]
+    fn the_error_of_a_job_that_did_not_run_is_that_of_its_lock() {
+        let error = Error::from(OnceError::<()>::NotRun(Error::unavailable(Phase::Acquire, "the test")));
+        assert_eq!((error.kind(), error.phase()), (ErrorKind::Unavailable, Phase::Acquire));
     }
 }

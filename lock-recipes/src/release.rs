@@ -13,20 +13,24 @@ pub(crate) async fn release(guard: RecordedGuard) {
 
 /// Releases the lock of a call that failed, and returns the error of the call: definite only if the lock is known to be released.
 pub(crate) async fn after_release(guard: RecordedGuard, error: Error) -> Error {
-    let name = guard.name().clone();
     match guard.release().await {
         Ok(()) => error,
         Err(released) if released.kind() == ErrorKind::NotHeld => error,
-        Err(_) => unknown(error, &name, "the call failed, and whether its lock is released is unknown"),
+        Err(_) => unknown(error, "the call failed, and whether its lock is released is unknown"),
     }
 }
 
-/// Returns an error about this lock as one of which it is unknown what it has left, with the error as its cause if that was definite.
-pub(crate) fn unknown(error: Error, name: &LockName, what: &'static str) -> Error {
-    if !error.is_definite() {
-        return error;
+/// Returns this error as one of which it is unknown what it has left, with the error as its cause if that was definite.
+pub(crate) fn unknown(error: Error, what: &'static str) -> Error {
+    if error.is_definite() { caused_by(error, what) } else { error }
+}
+
+/// Returns an error of an unknown outcome, which another one about the lock has caused.
+pub(crate) fn caused_by(error: Error, what: &'static str) -> Error {
+    let mut unknown = Error::indeterminate(error.phase(), what);
+    if let Some(name) = error.name() {
+        unknown = unknown.with_name(&LockName::from(name));
     }
-    let mut unknown = Error::indeterminate(error.phase(), what).with_name(name);
     if let Some(backend) = error.backend() {
         unknown = unknown.with_backend(backend);
     }

@@ -12,13 +12,16 @@
 //! ```
 //!
 //! # Where it fails
-//! No lock on one Redis server survives these; a [fencing token](Fenced) that the resource checks protects it also then.
+//! No lock on one Redis server survives these. A [fencing token](Fenced) that the resource checks protects it also then, but where tokens may
+//! go back: when the clock was set back together with a loss of the data, and after a failover, by the replication's lag and the difference
+//! of the two clocks.
 //! - A restart without persistence, or from an old snapshot: locks are gone while their holders believe in them, until their next renewal.
 //! - A failover to a replica: two holders are possible, for locks that it had not received.
 //! - Eviction, `FLUSHALL`, a `DEL` by hand: the lock is free, and its holder finds out at its next renewal.
 //! - A server's clock that steps forward ends leases early; one that steps back prolongs them.
 //! - A holder that is paused between its look at [`is_held`](Lease::is_held) and its write.
-//! - On a [quorum](QuorumLocks): one server that forgets a lock, by a restart or an eviction, may cost it; and there are no tokens.
+//!
+//! A [quorum](QuorumLocks) has no tokens, and one server of it that forgets a lock, by a restart or an eviction, may cost it.
 //!
 //! [`Client::guarantees`] says what holds as it is configured, and [`Client::require`] refuses what does not suffice. The README tells the
 //! algorithm, the keys, the guarantees and more of where they fail.
@@ -108,7 +111,8 @@ impl RedisLocks {
     /// # Cancel safety
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
-        let backend = RedisBackend::connect(&config).await?;
+        // Boxed: it is large, and would be a part of the caller's future.
+        let backend = Box::pin(RedisBackend::connect(&config)).await?;
         Client::new(backend, config.client).map(Self)
     }
 }

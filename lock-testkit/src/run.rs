@@ -5,6 +5,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -227,10 +228,15 @@ fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: 
     let cx = Cx::new(harness.clone(), abilities, form, runtime.handle().clone())?;
     let namespace = cx.namespace.clone();
     let work = move || (runtime.block_on(bounded((case.run)(cx))), runtime);
-    let Some((verdict, runtime)) = on_a_thread(run, ms(HANGS + GRACE), work) else {
-        let what =
-            "the case hangs, and so do its threads: the backend blocks them, and no timer of theirs runs any more";
-        return Err(Failure::new(what).timeless().and(format_args!("namespace {namespace}")));
+    let (verdict, runtime) = match on_a_thread(run, ms(HANGS + GRACE), work) {
+        Ok(done) => done,
+        Err(what) => {
+            let failure = Failure::new(what).timeless().and(format_args!("namespace {namespace}"));
+            return Err(match watch.seen() {
+                Some(panicked) => failure.and(panicked),
+                None => failure,
+            });
+        }
     };
     // In this order: a panic in between counts.
     let ending = Watch::of(run);
@@ -247,20 +253,28 @@ fn run_once(harness: &Arc<dyn Harness>, abilities: Abilities, case: Case, form: 
     verdict.map_err(|failure| failure.and(format_args!("namespace {namespace}")))
 }
 
-/// Does this on a thread of its own, for the run; `None` if it does not end within the limit, and the thread is left to itself.
-fn on_a_thread<T: Send + 'static>(run: Run, limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (done, outcome) = std::sync::mpsc::sync_channel(1);
+/// Does this on a thread of its own, for the run. One that does not end within the limit is left to itself.
+fn on_a_thread<T: Send + 'static>(
+    run: Run,
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, &'static str> {
+    let (done, outcome) = mpsc::sync_channel(1);
     let name = std::thread::current().name().unwrap_or("a case").to_owned();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         Run::adopt(Some(run));
         // Nobody listens any more if it was given up.
         let _ = done.send(work());
     });
-    let outcome = thread.ok().and_then(|thread| Some((thread, outcome.recv_timeout(limit).ok()?)));
-    outcome.map(|(thread, outcome)| {
-        let _ = thread.join();
-        outcome
-    })
+    let thread = thread.map_err(|_| "the case has no thread: the system starts no more")?;
+    let outcome = outcome.recv_timeout(limit);
+    if matches!(outcome, Err(RecvTimeoutError::Timeout)) {
+        return Err(
+            "the case hangs, and so do its threads: the backend blocks them, and no timer of theirs runs any more",
+        );
+    }
+    let _ = thread.join();
+    outcome.map_err(|_| "the case panicked")
 }
 
 /// A case that hangs is rejected, and one that panics too.
@@ -297,7 +311,11 @@ mod tests {
         let blocked = || loop {
             std::thread::park();
         };
-        assert_eq!(on_a_thread::<()>(run, ms(50), blocked), None);
-        assert_eq!(on_a_thread(run, ms(60_000), Run::present), Some(Some(run)));
+        assert!(on_a_thread::<()>(run, ms(50), blocked).unwrap_err().contains("hangs"));
+        assert_eq!(on_a_thread(run, ms(60_000), Run::present), Ok(Some(run)));
+        assert_eq!(
+            on_a_thread::<()>(run, ms(60_000), || std::panic::resume_unwind(Box::new(()))),
+            Err("the case panicked")
+        );
     }
 }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! # Where it fails
-//! A [fencing token](Fenced) that the resource checks protects it in the first three cases.
+//! A [fencing token](Fenced) that the resource checks protects it in the second and the third case; in the first, tokens may go back too.
 //! - Acknowledged writes that the servers lose: `forceSync=no` and a loss of power, or a data directory that is wiped.
 //! - A leader that is paused and loses the holder's server in the same moment may end a session earlier than is believed, by up to the time
 //!   between two requests of the client.
@@ -147,7 +147,8 @@ impl ZkLocks {
     }
 
     async fn over(config: ZkConfig, by: ClientCrate) -> Result<Self, Error> {
-        let backend = ZkBackend::connect(&config, by).await?;
+        // Boxed: it is large, and would be a part of the caller's future.
+        let backend = Box::pin(ZkBackend::connect(&config, by)).await?;
         Client::new(backend, config.client).map(Self)
     }
 

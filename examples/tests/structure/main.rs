@@ -5,6 +5,7 @@
 
 mod circles;
 mod exports;
+mod futures;
 mod methods;
 mod names;
 mod source;

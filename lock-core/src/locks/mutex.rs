@@ -126,7 +126,7 @@ impl Mutex {
     /// Takes the lock if it is free; `Ok(None)` if somebody else holds it.
     ///
     /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
-    /// was tried, for at most half of the operation timeout, and asks once more.
+    /// was tried and asks once more, unless half of the operation timeout is over by then.
     ///
     /// # Examples
     /// ```

@@ -172,7 +172,7 @@ impl Predecessors {
         }
         if !there.is_empty() {
             let run = identity.as_ref().and_then(|identity| identity.run.as_deref());
-            dead.extend(self.kill_rest(server, connection, there, run).await?);
+            dead.extend(Box::pin(self.kill_rest(server, connection, there, run)).await?);
         }
         self.known().each.retain(|predecessor| !dead.contains(&predecessor.generation));
         Ok((identity, answer))

@@ -103,7 +103,8 @@ impl QuorumLocks {
     /// # Cancel safety
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: QuorumConfig) -> Result<Self, Error> {
-        let backend = QuorumBackend::connect(&config).await?;
+        // Boxed: it is large, and would be a part of the caller's future.
+        let backend = Box::pin(QuorumBackend::connect(&config)).await?;
         Client::new(backend, config.client).map(Self)
     }
 }

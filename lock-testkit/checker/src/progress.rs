@@ -147,7 +147,8 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
             let waited = ledger.windows.undisturbed(claim.asked.t.max(healed), until.t);
             let lease = ledger.rules.longest(claim.ask.ttl).saturating_add(ledger.rules.recovery);
             // Several locks are waited for one after the other.
-            let bounds = ledger.together(claim).map(|part| lease.saturating_add(queues[part.lock].turns_before(part)));
+            let bounds =
+                ledger.together(claim).map(|part| lease.saturating_add(queues[part.lock].turns_before(part, until.t)));
             if waited > bounds.fold(0, u64::saturating_add) {
                 let what = format!("{} waited for {} although nothing was wrong", claim.id, time(waited));
                 findings.add(Finding::new(Check::P2, what).of(lock.res).shown_by([claim.asked, *until]));
@@ -159,6 +160,9 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
 /// The waits for a lock without limit when nothing is wrong any more, with the end of what is known of their wait.
 struct PatientWaits<'c, 'h> {
     waits: Vec<(&'c Claim<'h>, Mark)>,
+    /// The beginnings and the ends of these waits, each in order.
+    asked: Vec<u64>,
+    ended: Vec<u64>,
     /// The two that kept others waiting for longest.
     holds: Vec<(u64, &'h Text)>,
 }
@@ -181,13 +185,21 @@ impl<'c, 'h> PatientWaits<'c, 'h> {
             };
             (until.t > healed).then_some((claim, until))
         });
-        Self { waits: waits.collect(), holds }
+        let waits: Vec<_> = waits.collect();
+        let mut asked: Vec<_> = waits.iter().map(|(claim, _)| claim.asked.t).collect();
+        let mut ended: Vec<_> = waits.iter().map(|(_, until)| until.t).collect();
+        asked.sort_unstable();
+        ended.sort_unstable();
+        Self { waits, asked, ended, holds }
     }
 
-    /// Returns how long it takes at most until everybody has had a turn. Nobody waits for itself.
-    fn turns_before(&self, claim: &Claim<'_>) -> u64 {
+    /// Returns how long it takes at most until everybody has had a turn who waited at some instant of a wait of this claim until `until`,
+    /// itself included: somebody may have held when it began. Nobody waits for itself.
+    fn turns_before(&self, claim: &Claim<'_>, until: u64) -> u64 {
         let longest = self.holds.iter().find(|(_, whose)| *whose != claim.id).map_or(0, |(hold, _)| *hold);
-        longest.saturating_mul(self.waits.len() as u64)
+        let begun = self.asked.partition_point(|asked| *asked <= until);
+        let over = self.ended.partition_point(|ended| *ended < claim.asked.t);
+        longest.saturating_mul(begun.saturating_sub(over) as u64)
     }
 }
 

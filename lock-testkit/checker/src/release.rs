@@ -43,8 +43,8 @@ fn last_seen<'h>(lock: &LockClaims<'h>) -> LastSeen<'h> {
     seen
 }
 
-/// The claims of each grant: the levels of one owner of a reentrant lock have one grant.
-struct Levels<'h>(HashMap<&'h Text, Vec<(&'h Text, u64)>>);
+/// The two claims of each grant that were released last, and by when: the levels of one owner of a reentrant lock have one grant.
+struct Levels<'h>(HashMap<&'h Text, Vec<(u64, &'h Text)>>);
 
 impl<'h> Levels<'h> {
     fn of(ledger: &Ledger<'h>, lock: &LockClaims<'h>) -> Self {
@@ -52,7 +52,10 @@ impl<'h> Levels<'h> {
         for claim in ledger.claims_of(lock) {
             let Some(grant) = claim.granted().and_then(|(_, granted)| granted.grant.as_ref()) else { continue };
             let answered = claim.releases.iter().filter_map(|release| release.outcome.mark());
-            levels.entry(grant).or_default().push((claim.id, answered.map(|mark| mark.t).min().unwrap_or(u64::MAX)));
+            let last = levels.entry(grant).or_default();
+            last.push((answered.map(|mark| mark.t).min().unwrap_or(u64::MAX), claim.id));
+            last.sort_unstable_by(|one, other| other.cmp(one));
+            last.truncate(2);
         }
         Self(levels)
     }
@@ -60,7 +63,7 @@ impl<'h> Levels<'h> {
     /// Whether another level of this grant may have been there at this instant.
     fn are_more_than(&self, claim: &Claim<'_>, grant: &Text, t: u64) -> bool {
         let levels = self.0.get(grant).map(Vec::as_slice).unwrap_or_default();
-        levels.iter().any(|(id, released)| *id != claim.id && *released > t)
+        levels.iter().any(|(released, id)| *id != claim.id && *released > t)
     }
 }
 

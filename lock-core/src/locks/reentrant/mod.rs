@@ -147,7 +147,7 @@ impl ReentrantMutex {
     /// Takes the lock if no other owner holds it; `Ok(None)` if one does.
     ///
     /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
-    /// was tried, for at most half of the operation timeout, and asks once more.
+    /// was tried and asks once more, unless half of the operation timeout is over by then.
     ///
     /// It does not wait for another task of the same owner that is waiting in the queue.
     ///

@@ -134,7 +134,7 @@ impl RwLock {
     /// Takes a shared grant if it can be had now; `Ok(None)` if not.
     ///
     /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
-    /// was tried, for at most half of the operation timeout, and asks once more.
+    /// was tried and asks once more, unless half of the operation timeout is over by then.
     ///
     /// # Examples
     /// ```
@@ -217,7 +217,7 @@ impl RwLock {
     /// Takes the exclusive grant if it can be had now; `Ok(None)` if not.
     ///
     /// If this client is itself still releasing the lock in the background (after a dropped guard, say), a refused try waits until that release
-    /// was tried, for at most half of the operation timeout, and asks once more.
+    /// was tried and asks once more, unless half of the operation timeout is over by then.
     ///
     /// # Examples
     /// ```

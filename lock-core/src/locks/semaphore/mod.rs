@@ -147,7 +147,7 @@ impl Semaphore {
     /// Takes one permit if it can be had now; `Ok(None)` if not.
     ///
     /// If this client is itself still releasing permits in the background (after a dropped permit, say), a refused try waits until that release
-    /// was tried, for at most half of the operation timeout, and asks once more.
+    /// was tried and asks once more, unless half of the operation timeout is over by then.
     ///
     /// # Examples
     /// ```

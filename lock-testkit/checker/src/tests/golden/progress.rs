@@ -97,6 +97,25 @@ fn p2_rejects_a_waiter_that_is_forgotten() {
 }
 
 #[test]
+fn p2_counts_those_who_wait_at_the_same_time() {
+    tells_apart(Check::P2, 0, 40, |more| {
+        let mut sketch = Sketch::new();
+        let short = |turn: u64, sketch: &mut Sketch| {
+            let id = sketch.take(10 + 100 * turn, Ask { wait: None, ..mutex("a") }, token(turn + 1));
+            sketch.release(100 + 100 * turn, &id);
+        };
+        // They are over long ago, and owe nobody a turn.
+        (0..100).for_each(|turn| short(turn, &mut sketch));
+        sketch.ask(10_005, Ask { wait: None, ..mutex("w") });
+        for turn in 100..100 + more {
+            let id = sketch.take(10 + 100 * turn, mutex("a"), token(turn + 1));
+            sketch.release(100 + 100 * turn, &id);
+        }
+        sketch.end(10_010 + 100 * more)
+    });
+}
+
+#[test]
 fn p2_is_judged_although_the_machine_stalls_now_and_then() {
     tells_apart(Check::P2, 10, 400, |turns| {
         let mut sketch = Sketch::new();
