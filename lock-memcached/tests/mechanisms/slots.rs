@@ -12,7 +12,7 @@ use crate::support::{client, config, far, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
-/// So many slots that the first one which is tried is seldom the only free one.
+/// The number of slots: so many that the first one which is tried is seldom the only free one.
 const MANY: u32 = 200;
 
 /// The connection ends instead of the answer to the first such request.

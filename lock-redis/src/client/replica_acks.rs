@@ -233,7 +233,7 @@ mod tests {
     use crate::store::scripts::MUTEX;
     use crate::url::Login;
 
-    /// Whoever asked would take its silence for the end of the client.
+    /// Its silence would be taken for the end of the client.
     #[tokio::test]
     async fn a_request_for_which_no_time_is_left_is_answered() {
         let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap();

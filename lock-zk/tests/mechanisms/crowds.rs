@@ -12,7 +12,7 @@ const READERS: usize = 500;
 /// The waiters for permits.
 const WAITERS: usize = 600;
 
-/// So many nodes are in a directory, whose listing is so many bytes.
+/// Waits until a directory has so many nodes, whose listing is so many bytes.
 async fn listing(truth: &ZooKeeperClient, directory: &str, number: usize) -> u64 {
     eventually(&format!("{number} in {directory}"), PROMPTLY * 3, async || {
         let names = truth.children(directory).await.unwrap().unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! It stands for `store/scripts/acquire_free.lua`, `acquire.lua`, `release.lua`, `release_promote.lua`, `cancel.lua`,
 //! `heartbeat.lua`, `mutex/renew.lua` and `queue.lua` (`server.rs`), for `acquire.rs`, `release.rs` and
-//! `client/predecessors.rs` of `lock-redis` and `lease/state/` of `lock-core` (`client.rs`). What a waiter believes and when
+//! `client/predecessors/mod.rs` of `lock-redis` and `lease/state/` of `lock-core` (`client.rs`). What a waiter believes and when
 //! it asks is decided by the machine of `lock-redis` itself, `wait/machine/`.
 //!
 //! Every step may be delayed for any time: that is a client that pauses, a process that stalls, a slow network. Answers
