@@ -3,7 +3,7 @@
 //! every reply and everything that the keys hold is compared: in `sequence/` on all three sides, in `course.rs`, which does more
 //! than the specification knows of, on both servers.
 //!
-//! `SEQUENCES=10000 cargo test -p simulation --test agreement` tries more of them; a failure names the one to look at.
+//! `SEQUENCES=10000 cargo test -p simulation --test explore-agreement` tries more of them; a failure names the one to look at.
 
 #![cfg(test)]
 

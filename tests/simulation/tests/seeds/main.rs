@@ -7,7 +7,7 @@
 //! The client's code is the one that ships: `turmoil` gives it hosts, connections and their faults, and `mad-turmoil` lets
 //! the system's clock and its random numbers come from the simulation. The server runs the real scripts.
 //!
-//! `SEEDS=20000 cargo test -p simulation --test seeds` tries more of them, `SEED=7` shows one.
+//! `SEEDS=20000 cargo test -p simulation --test explore-seeds` tries more of them, `SEED=7` shows one.
 
 mod beliefs;
 mod client;

@@ -1,0 +1,6 @@
+//! The protocols as they ship, explored state by state, and each mistake that is refuted.
+
+mod handover;
+mod lease;
+mod permits;
+mod queue;
