@@ -37,19 +37,18 @@ impl Address {
         Ok(Self::Tcp { host: host.to_owned(), port })
     }
 
-    /// `host:port` as servers write it: an IPv6 address has no brackets there, and an empty host (or `?`) means the one
-    /// that was asked.
+    /// `host:port` as servers write it: an IPv6 address has no brackets there, and an empty host means the one that was asked.
     pub(crate) fn told(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::of(host, port.parse().ok()?, asked)
     }
 
-    /// The address of a host and a port.
+    /// The address of a host and a port; `None` for the host `?`, which servers write for one that they do not know.
     pub(crate) fn of(host: &str, port: u16, asked: &Self) -> Option<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         match (host, asked) {
-            ("" | "?", Self::Tcp { host, .. }) => Some(Self::Tcp { host: host.clone(), port }),
-            ("" | "?", Self::Unix(_)) => None,
+            ("", Self::Tcp { host, .. }) => Some(Self::Tcp { host: host.clone(), port }),
+            ("?", _) | ("", Self::Unix(_)) => None,
             _ => Some(Self::Tcp { host: host.to_owned(), port }),
         }
     }
@@ -77,6 +76,6 @@ mod tests {
         assert_eq!(shown("10.0.0.1:6379").as_deref(), Some("10.0.0.1:6379"));
         assert_eq!(shown("fe80::2:6379").as_deref(), Some("[fe80::2]:6379"));
         assert_eq!(shown(":7001").as_deref(), Some("[::1]:7001"));
-        assert_eq!(shown("nonsense"), None);
+        assert_eq!((shown("nonsense"), shown("?:7001")), (None, None));
     }
 }

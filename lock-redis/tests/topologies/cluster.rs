@@ -1,5 +1,6 @@
 //! In a cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,6 +11,7 @@ use lock_redis::{ClientOptions, ErrorKind, Guarantee, LeaseOptions, LockName, Re
 use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
 use crate::load::{Load, Look, TASKS};
+use crate::moving_name::MovingName;
 use crate::support::{
     FAILOVER, PROMPTLY, about_time, configured, connect, eventually, installed, ms, obtain, say, soon, with_ttl,
 };
@@ -32,6 +34,23 @@ fn planned_failovers_under_load_let_no_call_hang_and_no_reply_go_astray() {
         }
         load.end().await;
         nothing_is_left(&cluster).await;
+    });
+}
+
+#[test]
+fn a_cluster_that_has_moved_as_a_whole_is_found_by_its_name() {
+    about_time(async || {
+        let Some(before) = installed(ClusterDeployment::start_own().await) else { return };
+        let name = Arc::new(MovingName::of(before.nodes()[0].address()));
+        let config = RedisConfig::cluster([MovingName::HOST]).with_network(name.clone());
+        let locks = configured(config).await.unwrap();
+        obtain(&locks, "moved", PROMPTLY).await.release().await.unwrap();
+        drop(before);
+        assert_eq!(locks.mutex("moved").try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        let Some(after) = installed(ClusterDeployment::start_own().await) else { return };
+        name.moves_to(after.nodes()[0].address());
+        obtain(&locks, "moved", FAILOVER).await.release().await.unwrap();
+        nothing_is_left(&after).await;
     });
 }
 

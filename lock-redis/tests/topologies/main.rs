@@ -10,6 +10,7 @@ mod cluster;
 mod load;
 #[path = "../shared/mistaken_network.rs"]
 mod mistaken_network;
+mod moving_name;
 mod panics;
 mod replicas;
 mod rights;

@@ -21,6 +21,8 @@ use crate::store::slot::SLOTS;
 
 /// The number of nodes that are tried, where any of them would do.
 const MOST_CHOICES: usize = 3;
+/// The number of nodes of the map that stand before the nodes that were named at first.
+const BEFORE_SEEDS: usize = 4;
 /// In place of an owner.
 const NOBODY: u16 = u16::MAX;
 
@@ -219,14 +221,18 @@ fn endpoints(slots: &Value, asked: &Address) -> HashMap<String, Address> {
 pub(crate) struct Nodes {
     map: watch::Sender<Arc<Map>>,
     seeds: Vec<Address>,
+    /// The node of the map with which the next list begins.
     turn: AtomicUsize,
+    /// The node of the map that is named next. Apart from the other one, so that the lists skip none of those that are named.
+    named: AtomicUsize,
 }
 
 impl Nodes {
     pub(super) fn new(map: Map, seeds: Vec<Address>) -> Self {
         // Not all clients begin with the same node.
         let turn = usize::try_from(SystemClock.now().since_origin().subsec_nanos()).unwrap_or_default();
-        Self { map: watch::Sender::new(Arc::new(map)), seeds, turn: AtomicUsize::new(turn) }
+        let [turn, named] = [turn; 2].map(AtomicUsize::new);
+        Self { map: watch::Sender::new(Arc::new(map)), seeds, turn, named }
     }
 
     pub(super) fn map(&self) -> Arc<Map> {
@@ -243,21 +249,28 @@ impl Nodes {
 
     /// A node, another one each time.
     fn next(&self) -> Address {
-        let all = self.all();
-        all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()].clone()
+        self.listed(&self.named).swap_remove(0)
     }
 
     /// Every node that is known, beginning with another one each time. Never empty: there is a seed at least.
+    ///
+    /// A cluster may have moved as a whole, with none of the map's nodes where it was: then only the seeds lead to it. So those that
+    /// are not in the map stand behind the first few of it, each of them in front at some time.
     pub(super) fn all(&self) -> Vec<Address> {
-        let map = self.map();
+        self.listed(&self.turn)
+    }
+
+    fn listed(&self, turn: &AtomicUsize) -> Vec<Address> {
+        let (map, turn) = (self.map(), turn.fetch_add(1, Ordering::Relaxed));
         let mut all: Vec<_> = map.nodes().cloned().collect();
-        let unknown = self.seeds.iter().filter(|seed| !all.contains(seed)).cloned().collect::<Vec<_>>();
-        if all.is_empty() {
-            return unknown;
+        let mut unknown: Vec<_> = self.seeds.iter().filter(|seed| !all.contains(seed)).cloned().collect();
+        for part in [&mut all, &mut unknown] {
+            let length = part.len().max(1);
+            part.rotate_left(turn % length);
         }
-        let length = all.len();
-        all.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % length);
+        let behind = all.split_off(all.len().min(BEFORE_SEEDS));
         all.extend(unknown);
+        all.extend(behind);
         all
     }
 }
@@ -327,14 +340,51 @@ mod tests {
     }
 
     #[test]
-    fn every_node_is_named_in_turn_and_seeds_last() {
-        let nodes = Nodes::new(map(&[View::read(NODES, &Value::Nil, &address("a:1"))]), vec![address("seed:1")]);
-        let first = nodes.all();
-        assert_eq!(first.len(), 4);
-        assert_eq!(first.last(), Some(&address("seed:1")));
-        assert_ne!(nodes.all(), first);
-        let named: std::collections::HashSet<_> = (0..40).map(|_| nodes.next()).collect();
-        assert!(named.len() > 1);
+    fn the_address_of_a_node_whose_host_is_unknown_is_that_which_the_nodes_use() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = Value::Array(vec![text("?"), Value::Int(2), text("bb")]);
+        let slots = Value::Array(vec![Value::Array(vec![Value::Int(5461), Value::Int(10922), node])]);
+        let map = map(&[View::read(NODES, &slots, &address("10.0.0.9:2"))]);
+        assert_eq!(map.owner(16383), Some(&address("10.0.0.2:2")));
+    }
+
+    /// The nodes of a map with so many masters, and these seeds.
+    fn nodes(masters: u16, seeds: &[&str]) -> Nodes {
+        let claim = |number: u16| {
+            let text = format!("{number} 10.0.0.1:{number}@1 master - 0 0 1 connected {number}\n");
+            View::read(&text, &Value::Nil, &address("a:1"))
+        };
+        let views: Vec<_> = (1..=masters).map(claim).collect();
+        Nodes::new(map(&views), seeds.iter().map(|seed| address(seed)).collect())
+    }
+
+    #[test]
+    fn nodes_are_named_in_turn() {
+        for many in 1..=9 {
+            let nodes = nodes(many, &["10.0.0.1:1"]);
+            let named: std::collections::HashSet<_> = (0..many).map(|_| nodes.next()).collect();
+            assert_eq!(named.len(), usize::from(many));
+            // Whoever lists all of them meanwhile takes nobody's turn.
+            let first = nodes.next();
+            nodes.all();
+            assert!(many == 1 || nodes.next() != first, "{many}");
+        }
+    }
+
+    #[test]
+    fn seeds_that_are_not_in_the_map_stand_behind_the_first_few_nodes() {
+        for many in [0, 1, 3, 4, 6, 100] {
+            let nodes = nodes(many, &["seed:1", "seed:2", "seed:3", "10.0.0.1:1"]);
+            let known = usize::from(many);
+            let mut next = std::collections::HashSet::new();
+            for _ in 0..3 {
+                let all = nodes.all();
+                assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), all.len());
+                assert_eq!(all.len(), known + 3 + usize::from(many == 0));
+                next.insert(all[known.min(4)].clone());
+            }
+            assert!(next.len() == 3 && next.iter().all(|node| many == 0 || node.to_string().starts_with("seed")));
+        }
     }
 
     /// Every slot belongs to the claim of the highest epoch that has it, and to nobody without one.

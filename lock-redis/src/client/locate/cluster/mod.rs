@@ -308,11 +308,17 @@ impl Router {
         let redis::ErrorKind::Server(kind) = error.kind() else { return None };
         let named = || Address::told(error.redirect_node()?.0, node);
         match kind {
-            Ask => {
-                let target = named()?;
-                locked(&self.asked).insert((slot, target.clone()), SystemClock.now());
-                Some(Route::Asking(target))
-            }
+            Ask => match named() {
+                Some(target) => {
+                    locked(&self.asked).insert((slot, target.clone()), SystemClock.now());
+                    Some(Route::Asking(target))
+                }
+                // The node does not know the host: the slot's owner will, or will have the slot.
+                None => {
+                    self.wanted.notify_one();
+                    Some(Route::Owner)
+                }
+            },
             Moved => {
                 self.wanted.notify_one();
                 Some(named().map_or(Route::Owner, Route::To))
