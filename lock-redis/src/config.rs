@@ -38,7 +38,7 @@ pub struct RedisConfig {
     ///
     /// With `rediss` for `redis` the connections use TLS; `valkey` and `valkeys` mean the same as `redis` and `rediss`. The port is 6379
     /// if none is given, that of a sentinel 26379; the database is 0. User and password are for the servers, not for sentinels. Special
-    /// characters in a user, a password, a path or a name are percent-encoded.
+    /// characters in a user, a password, a path or a name are percent-encoded. A user without a password logs in as one who needs none (`nopass`).
     ///
     /// ```no_run
     /// # async fn doc() -> Result<(), lock_redis::Error> {
@@ -104,7 +104,8 @@ impl RedisConfig {
         Self::new(format!("redis-cluster://{}", listed(nodes)))
     }
 
-    /// Logs in as this user, whatever the URL says. An empty user is the default one.
+    /// Logs in as this user, whatever the URL says. An empty user is the default one; a password may be empty
+    /// for a user who needs none.
     #[must_use]
     pub fn with_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(login(user, password));

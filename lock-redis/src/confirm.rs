@@ -88,8 +88,12 @@ impl Confirmation {
         let sent_at = SystemClock.now();
         let script = &keys.scripts().renew;
         let asked = self.acks.ask(&server, script, renewal_of(keys, &renewal), until).await;
-        let Acknowledged { value, replicas } =
-            asked.map_err(|e| refused("the replicas could not be asked".to_owned()).with_source(e))?;
+        let Acknowledged { value, replicas } = asked.map_err(|e| {
+            // What is denied is denied the next time, too.
+            let kind = if e.kind() == ErrorKind::Denied { ErrorKind::Denied } else { ErrorKind::Unavailable };
+            let what = "the replicas could not be asked";
+            attempt.error(kind, Phase::Acquire, what).with_server(self.links.server()).with_source(e)
+        })?;
         let needed = self.acks.needed();
         if replicas < needed.count {
             let what = format!(

@@ -113,7 +113,8 @@ impl Opener {
         if let Some(user) = &login.user {
             info = info.set_username(user);
         }
-        if let Some(password) = &login.password {
+        // A user without a password logs in by an empty one: left out, the client would be the default user, with other rights.
+        if let Some(password) = login.password.as_deref().or(login.user.as_ref().map(|_| "")) {
             info = info.set_password(password);
         }
         Ok(Self { info, encryption: tls.map(Encryption::new).transpose()?, network: None, op_timeout, prefix: None })

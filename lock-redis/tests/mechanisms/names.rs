@@ -7,7 +7,7 @@ use lock_redis::MutexGuard;
 
 use crate::server::{PROMPTLY, Server, long, ms, soon};
 
-async fn connections_so_far(server: &Server) -> u64 {
+pub(crate) async fn connections_so_far(server: &Server) -> u64 {
     told(server, "INFO stats", "total_connections_received:").await.parse().unwrap()
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
 
+use crate::names::connections_so_far;
 use crate::queue::QueuedTasks;
 use crate::server::{
     COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, calls, configured, eventually, hasty, long, ms, obtain, often,
@@ -137,6 +138,38 @@ async fn a_right_that_is_missing_is_denied_definitely() {
     user(&server, "locks", &rights()).await;
     obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
     server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_a_password_logs_in_as_that_user() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &[&rights()[..], &["nopass"]].concat()).await;
+    let config = RedisConfig::new(server.url().replace("redis://", "redis://locks@"));
+    let locks = configured(config.clone()).await.unwrap();
+    obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
+    let clients = server.say("CLIENT LIST").await.as_text().unwrap();
+    assert!(clients.lines().any(|client| client.contains(" user=locks ")), "{clients}");
+    // Whoever forgot the password of a user that has one is told so, and is nobody else.
+    user(&server, "locks", &["resetpass"]).await;
+    for config in [config, RedisConfig::new(server.url()).with_credentials("locks", "")] {
+        let error = configured(config).await.unwrap_err();
+        assert_eq!((error.kind(), error.phase()), (ErrorKind::Denied, Phase::Connect), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_wait_for_replicas_each_grant_is_denied_over_one_connection() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &rights()).await;
+    let config = RedisConfig::new(server.url_as("locks", "pw")).with_replicas(1, ms(1000));
+    let locks = configured(config).await.unwrap();
+    let before = connections_so_far(&server).await;
+    for _ in 0..20 {
+        let outcome = locks.mutex("rights").try_lock().await;
+        refused(outcome, &[ErrorKind::Denied], &[Phase::Acquire], "rights", &server.shown());
+        server.has_nothing_left().await;
+    }
+    assert_eq!(connections_so_far(&server).await - before, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
