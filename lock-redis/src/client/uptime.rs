@@ -19,7 +19,7 @@ pub(super) async fn at_least(min: Duration, connection: &mut MultiplexedConnecti
     }
     let info = cmd("INFO").arg("server").query_async::<String>(connection).await;
     match uptime(&info.map_err(|e| error::of_connect(e, server))?) {
-        Some(uptime) if uptime >= min + ROUNDED => Ok(()),
+        Some(uptime) if uptime >= min.saturating_add(ROUNDED) => Ok(()),
         Some(uptime) => {
             let what = format!("it started {uptime:?} ago and may have forgotten locks; it is left alone for {min:?}");
             Err(nowhere(what, server))

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ClientOptions, Error, Guarantees, Phase};
+use lock_core::{ClientOptions, Error, Guarantees, LeaseOptions, Phase};
 
 use super::NAME;
 use crate::address::Address;
@@ -39,7 +39,8 @@ pub struct QuorumConfig {
     pub prefix: String,
     /// Lease, time limits and label.
     pub client: ClientOptions,
-    /// The longest TTL that any client of these servers uses; the TTL in [`client`](QuorumConfig::client) if not given.
+    /// The longest TTL that any client of these servers uses, up to [`LeaseOptions::MAX_TTL`]; the TTL in
+    /// [`client`](QuorumConfig::client) if not given.
     ///
     /// A server that started less than this ago may have forgotten a lock that is still held elsewhere, and is not asked
     /// until it is older. So a longer TTL, or an extension by more, is refused as
@@ -122,11 +123,14 @@ impl QuorumConfig {
         if servers < FEWEST {
             return Err(wrong(format!("a quorum needs at least {FEWEST} independent servers, {servers} are given")));
         }
-        if let Some(limit) = self.limit()
-            && limit < self.client.lease.ttl
-        {
-            let ttl = self.client.lease.ttl;
-            return Err(wrong(format!("longest_ttl is {limit:?}, below the TTL {ttl:?} of this client")));
+        if let Some(limit) = self.limit() {
+            let (ttl, most) = (self.client.lease.ttl, LeaseOptions::MAX_TTL);
+            if limit < ttl {
+                return Err(wrong(format!("longest_ttl is {limit:?}, below the TTL {ttl:?} of this client")));
+            }
+            if limit > most {
+                return Err(wrong(format!("longest_ttl is {limit:?}, and no TTL is above {most:?}")));
+            }
         }
         let targets = self.urls.iter().map(|url| self.target(url)).collect::<Result<Vec<_>, _>>()?;
         are_distinct(&targets)?;

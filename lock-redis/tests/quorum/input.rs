@@ -1,6 +1,7 @@
 //! Configurations that make no quorum, and what a quorum does not offer.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use lock_redis::{
     Error, ErrorKind, Guarantee, LeaseOptions, LockName, Locks, Phase, QuorumConfig, QuorumLocks, Support,
@@ -28,7 +29,8 @@ async fn servers_that_make_no_quorum_are_refused() {
     refused(QuorumConfig::new(["redis://a", "redis://b", "http://:secret@c"]), "schemes are").await;
     let three = QuorumConfig::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis://127.0.0.1:3/"]);
     refused(three.clone().with_prefix("{}"), "no braces").await;
-    refused(three.with_longest_ttl(ms(5000)), "longest_ttl").await;
+    refused(three.clone().with_longest_ttl(ms(5000)), "longest_ttl").await;
+    refused(three.with_longest_ttl(Duration::MAX), "longest_ttl").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
