@@ -10,7 +10,7 @@ use lock_testkit::MistakenSubscriber;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::mistaken_network::MistakenNetwork;
-use crate::server::{PROMPTLY, Server, configured, eventually, long, obtain, soon};
+use crate::server::{PROMPTLY, Server, configured, eventually, long, obtain, runs, soon};
 
 /// Cuts every connection, and lets none be made until the subscriber has panicked so often.
 async fn cut(link: &Proxy, mistaken: &MistakenSubscriber, panics: usize) {
@@ -57,6 +57,9 @@ async fn a_subscriber_that_panics_at_an_unanswered_heartbeat_ends_no_heartbeats(
     let lock = locks.mutex("panics/beats");
     let waiting = tokio::spawn(async move { lock.lock().await });
     server.until_queued("panics/beats", 1).await;
+    // Its client may not know of the place yet, and would ask for it anew instead of giving signs of life.
+    let before = runs(&server).await;
+    eventually("a heartbeat has come", PROMPTLY, async || runs(&server).await > before).await;
     let mistaken = MistakenSubscriber::at("lock_redis::wait");
     cut(&link, &mistaken, 1).await;
     held.release().await.unwrap();
