@@ -130,8 +130,8 @@ impl Target {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("db", value)) => db = database(value)?,
-                Some(("user", value)) => login.user = Some(decoded(value)?),
-                Some(("pass", value)) => login.password = Some(decoded(value)?),
+                Some(("user", value)) => login.user = given(value)?,
+                Some(("pass", value)) => login.password = given(value)?,
                 _ => return Err(wrong("the parameters of a unix:// URL are db, user and pass")),
             }
         }
@@ -143,7 +143,6 @@ impl Target {
 impl Login {
     fn parse(text: &str) -> Result<Self, Error> {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
-        let given = |text: &str| if text.is_empty() { Ok(None) } else { decoded(text).map(Some) };
         Ok(Self { user: given(user)?, password: given(password)? })
     }
 }
@@ -177,6 +176,11 @@ fn database(text: &str) -> Result<i64, Error> {
     number.map(i64::from).ok_or_else(|| wrong("the database is not a number that a server can have"))
 }
 
+/// A part of a login; an empty one is none.
+fn given(text: &str) -> Result<Option<String>, Error> {
+    if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
+}
+
 fn decoded(text: &str) -> Result<String, Error> {
     let text = percent_decode_str(text).decode_utf8();
     text.map(Into::into).map_err(|_| wrong("a percent-encoded part is not UTF-8"))
@@ -208,7 +212,8 @@ mod tests {
         let socket = Target::parse("unix:///run/a%20b.sock?db=3&pass=x").unwrap();
         assert_eq!(socket.servers, Servers::One(Address::Unix("/run/a b.sock".into())));
         assert_eq!((socket.database, socket.login.password.as_deref()), (3, Some("x")));
-        assert!(Target::parse("redis+unix:///run/redis.sock").is_ok());
+        let without = Target::parse("redis+unix:///run/redis.sock?user=&pass=").unwrap();
+        assert_eq!(without.login, Login::default());
 
         let sentinel = Target::parse("redis-sentinel://:pw@a,b:1,[::2]:3/my%2Fmaster/4").unwrap();
         let sentinels = vec![tcp("a", 26379), tcp("b", 1), tcp("::2", 3)];
