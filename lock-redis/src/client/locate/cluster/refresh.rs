@@ -92,6 +92,8 @@ fn chosen(router: &Router, wanted: bool) -> Vec<(Address, Commands)> {
         }
     }
     let most = if wanted { ASKED } else { ASKED / 2 };
+    let map = router.nodes.map();
+    let others = candidates(&map, connected.iter().map(|(node, _)| node), others);
     connected.truncate(most);
     if wanted || connected.is_empty() {
         let rest = ASKED - connected.len();
@@ -100,6 +102,19 @@ fn chosen(router: &Router, wanted: bool) -> Vec<(Address, Commands)> {
     // So that their connections stay.
     connected.iter().for_each(|(node, _)| drop(router.link(node)));
     connected
+}
+
+/// Those of the others that may be connected to. One that is not in the map only where no master of the map is connected: a name may lead
+/// to another cluster already while this one still serves, and two maps would be taken for one.
+fn candidates<'a>(
+    map: &Map,
+    mut connected: impl Iterator<Item = &'a Address>,
+    mut others: Vec<Address>,
+) -> Vec<Address> {
+    if connected.any(|node| map.is_master(node)) {
+        others.retain(|node| map.nodes().any(|known| known == node));
+    }
+    others
 }
 
 async fn view(mut commands: Commands, node: &Address) -> RedisResult<View> {
@@ -127,4 +142,24 @@ async fn gather(
         }
     }
     (views, failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_in_the_map_is_asked_only_where_no_master_of_the_map_is_connected() {
+        let address = |text: &str| Address::parse(text, 6379).unwrap();
+        let nodes = "aa 10.0.0.1:1@11 master - 0 0 1 connected 0-16383\nbb 10.0.0.2:2@12 slave aa 0 0 1 connected\n";
+        let view = View::read(nodes, &Value::Nil, &address("10.0.0.1:1"));
+        let map = Map::of(view.claims()).with_replicas(view.replicas());
+        let (master, replica, seed) = (address("10.0.0.1:1"), address("10.0.0.2:2"), address("seed:1"));
+        let others = || vec![replica.clone(), seed.clone()];
+        assert_eq!(candidates(&map, [&master].into_iter(), others()), vec![replica.clone()]);
+        assert_eq!(candidates(&map, [].into_iter(), others()), others());
+        assert_eq!(candidates(&map, [&replica].into_iter(), vec![seed.clone()]), vec![seed]);
+    }
 }
