@@ -5,16 +5,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use lock_redis::MutexGuard;
 
-use crate::server::{PROMPTLY, Server, long, ms, soon};
-
-pub(crate) async fn connections_so_far(server: &Server) -> u64 {
-    told(server, "INFO stats", "total_connections_received:").await.parse().unwrap()
-}
-
-async fn told(server: &Server, question: &str, what: &str) -> String {
-    let told = server.say(question).await.as_text().unwrap();
-    told.lines().find_map(|line| line.strip_prefix(what)).unwrap().trim().to_owned()
-}
+use crate::server::{PROMPTLY, Server, connections_so_far, long, ms, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_waits_for_many_names_keeps_its_connections_and_asks_for_few_echoes() {

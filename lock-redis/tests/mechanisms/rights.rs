@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
 
-use crate::names::connections_so_far;
 use crate::queue::QueuedTasks;
 use crate::server::{
-    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, calls, configured, eventually, hasty, long, ms, obtain, often,
-    refused, renewed, soon,
+    COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, calls, configured, connections_so_far, eventually, hasty, long, ms,
+    obtain, often, refused, renewed, soon,
 };
 
 const README: &str = include_str!("../../README.md");

@@ -211,6 +211,13 @@ pub(crate) async fn calls(server: &Server, names: &str) -> u64 {
     calls.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
 }
 
+/// The number of connections that the server has taken.
+pub(crate) async fn connections_so_far(server: &Server) -> u64 {
+    let told = server.say("INFO stats").await.as_text().unwrap();
+    let count = told.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
 /// A client as configured, or why there is none.
 pub(crate) async fn configured(config: RedisConfig) -> Result<RedisLocks, Error> {
     connected(async || RedisLocks::connect_with(config.clone()).await).await

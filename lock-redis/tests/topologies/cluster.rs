@@ -46,7 +46,11 @@ fn a_cluster_that_has_moved_as_a_whole_is_found_by_its_name() {
         let locks = configured(config).await.unwrap();
         obtain(&locks, "moved", PROMPTLY).await.release().await.unwrap();
         drop(before);
-        assert_eq!(locks.mutex("moved").try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        eventually("nobody is there", PROMPTLY, async || {
+            let outcome = locks.mutex("moved").try_lock().await;
+            outcome.is_err_and(|error| error.kind() == ErrorKind::Unavailable)
+        })
+        .await;
         let Some(after) = installed(ClusterDeployment::start_own().await) else { return };
         name.moves_to(after.nodes()[0].address());
         obtain(&locks, "moved", FAILOVER).await.release().await.unwrap();

@@ -313,7 +313,7 @@ impl Router {
                     locked(&self.asked).insert((slot, target.clone()), SystemClock.now());
                     Some(Route::Asking(target))
                 }
-                // The node does not know the host: the slot's owner will, or will have the slot.
+                // The node does not know that host yet. It is asked again, until it does or another one owns the slot.
                 None => {
                     self.wanted.notify_one();
                     Some(Route::Owner)
