@@ -20,7 +20,8 @@
 //! redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'state', ARGV[2])
 //! return 1
 //! ```
-//! `docs/fencing.md` in the repository shows these and an object store, tested with the real things.
+//! A resource whose readers share a read-write lock keeps two fences, as [`FenceGate`] does: with one, a reader would refuse another that has an older
+//! token and holds as well. `docs/fencing.md` in the repository shows that in SQL and in Redis, and an object store, all tested with the real things.
 //!
 //! Permits of a semaphore above one cannot be fenced by order; their [`PermitToken`](crate::PermitToken) is another
 //! type on purpose.

@@ -25,6 +25,14 @@ trait Resource {
     async fn write(&mut self, token: FencingToken, state: &str) -> bool;
 }
 
+/// A resource behind a read-write lock.
+trait SharedResource {
+    /// The state, for a reader; `None` if the token is too old.
+    async fn read(&mut self, token: FencingToken) -> Option<String>;
+    /// Whether a writer has written it; no if the token is too old.
+    async fn write(&mut self, token: FencingToken, state: &str) -> bool;
+}
+
 /// The mutex of these tests, on a Redis server of its own.
 async fn mutex(server: &RedisServer) -> FencedMutex {
     let locks: Locks = RedisLocks::connect(server.url()).await.unwrap().into();
@@ -52,6 +60,26 @@ async fn refuses_the_late_writer<R: Resource>(resource: impl AsyncFn() -> R) {
     assert!(!mine.write(late.fencing_token(), "cancelled").await, "the late writer was let in behind a writer");
     assert_eq!(mine.read(late.fencing_token()).await, None, "the late reader was let in");
     assert_eq!(theirs.read(next.fencing_token()).await.as_deref(), Some("paid"));
+}
+
+/// Two readers between two writers, of whom the first one is late, and then the readers.
+async fn serves_readers_together_and_refuses_who_is_late<R: SharedResource>(mut resource: R) {
+    let Some(server) = installed(RedisServer::start_own().await) else { return };
+    let locks: Locks = RedisLocks::connect(server.url()).await.unwrap().into();
+    let short = LeaseOptions::new(Duration::from_secs(1)).with_auto_renew(false);
+    let config = locks.rwlock("config").unwrap().with_lease(short).fenced().unwrap();
+    let late = config.write().await.unwrap();
+    eventually("the lease ends", PROMPTLY, async || !late.is_held()).await;
+    let [first, second] = [config.read().await.unwrap(), config.read().await.unwrap()].map(|held| held.fencing_token());
+    assert!(late.fencing_token() < first && first < second);
+    for reader in [second, first, second] {
+        assert_eq!(resource.read(reader).await.as_deref(), Some("new"));
+    }
+    assert!(!resource.write(late.fencing_token(), "late").await, "the late writer was let in behind readers");
+    let next = config.write().await.unwrap();
+    assert!(resource.write(next.fencing_token(), "newer").await);
+    assert_eq!(resource.read(second).await, None, "the late reader was let in");
+    assert!(!resource.write(late.fencing_token(), "late").await, "the late writer was let in behind a writer");
 }
 
 #[tokio::test]

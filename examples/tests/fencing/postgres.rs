@@ -11,11 +11,17 @@ use lock_testkit::processes::fresh_directory;
 use lock_testkit::testing::{eventually, installed};
 use tokio_postgres::{Client, NoTls};
 
-use crate::{Resource, refuses_the_late_writer};
+use crate::{Resource, SharedResource, refuses_the_late_writer, serves_readers_together_and_refuses_who_is_late};
 
 const TABLE: &str = "CREATE TABLE orders (id bigint PRIMARY KEY, state text NOT NULL, fence bigint NOT NULL DEFAULT 0)";
 const READ: &str = "UPDATE orders SET fence = $1 WHERE id = $2 AND fence <= $1 RETURNING state";
 const WRITE: &str = "UPDATE orders SET fence = $1, state = $3 WHERE id = $2 AND fence <= $1";
+
+const SHARED_TABLE: &str = "CREATE TABLE configs (id bigint PRIMARY KEY, state text NOT NULL, fence bigint NOT NULL DEFAULT 0, read_fence bigint NOT NULL DEFAULT 0)";
+const SHARED_READ: &str =
+    "UPDATE configs SET read_fence = greatest(read_fence, $1) WHERE id = $2 AND fence <= $1 RETURNING state";
+const SHARED_WRITE: &str =
+    "UPDATE configs SET fence = $1, state = $3 WHERE id = $2 AND fence <= $1 AND read_fence <= $1";
 
 /// The order 42, through one connection.
 struct Row(Client);
@@ -31,6 +37,20 @@ impl Resource for Row {
     }
 }
 
+/// The config 42.
+struct SharedRow(Client);
+
+impl SharedResource for SharedRow {
+    async fn read(&mut self, token: FencingToken) -> Option<String> {
+        let rows = self.0.query(SHARED_READ, &[&fence(token), &42_i64]).await.unwrap();
+        rows.first().map(|row| row.get("state"))
+    }
+
+    async fn write(&mut self, token: FencingToken, state: &str) -> bool {
+        self.0.execute(SHARED_WRITE, &[&fence(token), &42_i64, &state]).await.unwrap() == 1
+    }
+}
+
 /// A token is below 2^53.
 fn fence(token: FencingToken) -> i64 {
     token.as_u64().try_into().unwrap()
@@ -43,6 +63,15 @@ async fn a_row_in_postgresql_refuses_the_late_writer() {
     first.batch_execute(TABLE).await.unwrap();
     first.execute("INSERT INTO orders (id, state) VALUES (42, 'new')", &[]).await.unwrap();
     refuses_the_late_writer(async || Row(server.connect().await)).await;
+}
+
+#[tokio::test]
+async fn a_row_in_postgresql_serves_readers_together_and_refuses_who_is_late() {
+    let Some(server) = installed(Postgres::start()) else { return };
+    let client = server.connect().await;
+    client.batch_execute(SHARED_TABLE).await.unwrap();
+    client.execute("INSERT INTO configs (id, state) VALUES (42, 'new')", &[]).await.unwrap();
+    serves_readers_together_and_refuses_who_is_late(SharedRow(client)).await;
 }
 
 /// Starts the server that is its arguments, and ends it, and removes its directory, when the standard input ends: also when the
