@@ -202,7 +202,10 @@ impl Connection {
             return Err(HarnessError::new("the server closed the connection"));
         }
         let line = line.trim_end();
-        if line == "ERROR" || line.starts_with("CLIENT_ERROR") || line.starts_with("SERVER_ERROR") {
+        let is_error = |line: &str| {
+            ["ERROR", "CLIENT_ERROR", "SERVER_ERROR"].contains(&line.split(' ').next().unwrap_or_default())
+        };
+        if is_error(line) {
             return Err(HarnessError::new(line));
         }
         Ok(line.to_owned())

@@ -44,6 +44,19 @@ async fn a_flush_empties_a_memcached_server() {
     assert_eq!(client.items().await.unwrap(), []);
 }
 
+#[tokio::test]
+async fn a_server_that_lists_no_items_says_so() {
+    let options = MemcachedOptions::new().with_flag("-X");
+    let Some(server) = installed(MemcachedServer::start_with(&options).await) else { return };
+    let client = server.client();
+    // Without items there is one question, with some of them two.
+    for _ in 0..2 {
+        let error = client.items().await.unwrap_err().to_string();
+        assert!(error.contains("not allowed"), "{error}");
+        client.add("a", "1", 100).await.unwrap();
+    }
+}
+
 /// What is cold and was read twice is in use, until the server has moved it.
 #[tokio::test]
 async fn an_item_that_was_just_read_is_listed() {
