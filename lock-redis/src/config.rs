@@ -120,7 +120,7 @@ impl RedisConfig {
         self
     }
 
-    /// Uses TLS to every server and sentinel, with these certificates. Needs the feature `tls`.
+    /// Uses TLS to every server and sentinel, with these certificates. Needs the feature `tls`. A Unix socket is without TLS, whatever is set here.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);

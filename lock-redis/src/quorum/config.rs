@@ -74,7 +74,7 @@ impl QuorumConfig {
         self
     }
 
-    /// Uses TLS to every server, with these certificates. Needs the feature `tls`.
+    /// Uses TLS to every server that is not behind a Unix socket, with these certificates. Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
