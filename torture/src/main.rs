@@ -32,6 +32,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use lock_testkit::HarnessError;
 use lock_testkit_checker::Verdict;
+use lock_testkit_servers::zookeeper::tick_time;
 
 use crate::plan::Plan;
 use crate::workload::Workload;
@@ -117,7 +118,7 @@ async fn start(cli: Cli) -> Result<Verdict, HarnessError> {
         let locks = if plan.url.starts_with("memcached:") {
             memcached::connect(&plan.url, &plan.namespace, plan.ttl).await?
         } else if plan.url.starts_with("zk://") {
-            zookeeper::connect(&plan.url, &plan.namespace).await?
+            zookeeper::connect(&plan.url, &plan.namespace, tick_time(plan.named)?).await?
         } else {
             redis::connect(&plan.url, &plan.namespace).await?
         };

@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) workload: Workload,
     pub(crate) url: String,
     pub(crate) namespace: String,
+    /// Whether the servers were there before.
+    pub(crate) named: bool,
     /// The worker's name in the history.
     pub(crate) name: String,
     pub(crate) seed: u64,

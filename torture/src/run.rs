@@ -99,6 +99,8 @@ struct Stage {
     recorder: Recorder,
     resources: std::net::SocketAddr,
     url: String,
+    /// Whether the servers were there before.
+    named: bool,
 }
 
 impl Stage {
@@ -159,6 +161,7 @@ impl Stage {
             history,
             recorder,
             url: system.url(),
+            named: cli.url.is_some(),
         })
     }
 
@@ -183,6 +186,7 @@ impl Stage {
             workload: self.workload,
             url: links.as_ref().map_or_else(|| self.url.clone(), |links| links.url().to_owned()),
             namespace: self.namespace.clone(),
+            named: self.named,
             name: format!("w{number}"),
             seed: SeededRng::new(self.seed.wrapping_add(number)).next_u64(),
             ttl: self.ttl,

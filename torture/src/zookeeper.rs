@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use lock_core::{Error, Locks};
 use lock_testkit::HarnessError;
 use lock_testkit::proxy::Protocol;
-use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperServer, tick_time};
 use lock_zk::{ZkConfig, ZkLocks};
 
 use crate::faults::Fault;
@@ -19,24 +19,29 @@ use crate::theft::Stolen;
 
 /// The time for which ground truth waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The session of every client: shorter than the longest faults of leases of 2 s, longer than the others.
+/// The least session of a client: shorter than the longest faults of leases of 2 s, longer than the others.
 const SESSION: Duration = Duration::from_secs(4);
-/// The tick of the testkit's servers.
-const TICK: Duration = Duration::from_millis(200);
 
 /// One server, or several that were there before, and the workers' way to them.
 pub(crate) struct ZooKeeper {
     server: Arc<ZooKeeperServer>,
     links: WorkerLinks,
     eyes: ZooKeeperClient,
+    /// The servers' `tickTime`.
+    tick: Duration,
     /// Of the run, once it is known.
     namespace: Arc<OnceLock<String>>,
 }
 
 /// The locks of a ZooKeeper server.
-pub(crate) async fn connect(url: &str, namespace: &str) -> Result<Locks, Error> {
-    let config = ZkConfig::new(url).with_prefix(namespace).with_session_timeout(SESSION).with_tick_time(TICK);
+pub(crate) async fn connect(url: &str, namespace: &str, tick: Duration) -> Result<Locks, Error> {
+    let config = ZkConfig::new(url).with_prefix(namespace).with_session_timeout(session(tick)).with_tick_time(tick);
     Ok(ZkLocks::connect_with(config).await?.into())
+}
+
+/// The session of every client. Of three ticks a tick and a fifth are not believed in, which leaves more than one.
+fn session(tick: Duration) -> Duration {
+    SESSION.max(tick * 3)
 }
 
 impl ZooKeeper {
@@ -46,7 +51,8 @@ impl ZooKeeper {
             None => ZooKeeperServer::start_own().await?,
         };
         let links = WorkerLinks::to(server.url(), 2181, Protocol::ZooKeeper)?;
-        Ok(Self { eyes: server.client().await?, server: Arc::new(server), links, namespace: Arc::default() })
+        let (tick, namespace) = (tick_time(url.is_some())?, Arc::default());
+        Ok(Self { eyes: server.client().await?, server: Arc::new(server), links, tick, namespace })
     }
 }
 
@@ -62,7 +68,7 @@ impl SystemUnderTest for ZooKeeper {
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
         self.namespace.get_or_init(|| namespace.to_owned());
-        connect(self.server.url(), namespace).await
+        connect(self.server.url(), namespace, self.tick).await
     }
 
     fn has_processes(&self) -> bool {
@@ -71,11 +77,11 @@ impl SystemUnderTest for ZooKeeper {
 
     /// The entries of a dead client go with its session.
     fn recovery(&self) -> Duration {
-        Duration::from_secs(2) + SESSION + TICK
+        Duration::from_secs(2) + session(self.tick) + self.tick
     }
 
     fn kept_for(&self, _ttl: Duration) -> Duration {
-        SESSION + TICK
+        session(self.tick) + self.tick
     }
 
     fn tries_meet(&self) -> bool {

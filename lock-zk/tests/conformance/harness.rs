@@ -16,7 +16,7 @@ use lock_testkit::{
 };
 use lock_testkit_servers::Deployment;
 use lock_testkit_servers::faults::StoreFault;
-use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
+use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer, tick_time};
 use lock_zk::{ClientOptions, ZkConfig, ZkLocks};
 
 /// A node that an operator's mistake leaves in a lock's directory.
@@ -77,6 +77,8 @@ pub(crate) const FOREIGN_STARVATION: (&str, &str) =
 
 pub(crate) struct ZooKeeper<D, C = Usual> {
     url: String,
+    /// The servers' `tickTime`.
+    tick: Duration,
     /// `None` in a child process, which owns no server.
     _servers: Option<D>,
     _client: PhantomData<C>,
@@ -92,12 +94,13 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
 
     async fn start() -> Result<Self, Missing> {
         let servers = D::start().await?;
-        let url = servers.url().to_owned();
-        Ok(Self { url, _servers: Some(servers), _client: PhantomData, foreign: Mutex::default() })
+        let (url, tick) = (servers.url().to_owned(), tick_time(false)?);
+        Ok(Self { url, tick, _servers: Some(servers), _client: PhantomData, foreign: Mutex::default() })
     }
 
     async fn attach(endpoint: &str) -> Result<Self, Missing> {
-        Ok(Self { url: endpoint.to_owned(), _servers: None, _client: PhantomData, foreign: Mutex::default() })
+        let (url, tick) = (endpoint.to_owned(), tick_time(false)?);
+        Ok(Self { url, tick, _servers: None, _client: PhantomData, foreign: Mutex::default() })
     }
 
     fn endpoint(&self) -> Option<String> {
@@ -105,7 +108,7 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
     }
 
     async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
-        connect::<C>(&self.url, namespace).await
+        connect::<C>(&self.url, namespace, self.tick).await
     }
 
     fn linked(&self) -> Option<&dyn Linked> {
@@ -142,7 +145,7 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
 
     /// Until its session ends; the server looks for dead sessions once a tick.
     fn kept_for(&self, _: Duration) -> Duration {
-        session() + Duration::from_millis(200)
+        session(8000, self.tick) + self.tick
     }
 
     fn exclusions(&self) -> &'static [(&'static str, &'static str)] {
@@ -154,12 +157,14 @@ impl<D: Servers, C: Client> Harness for ZooKeeper<D, C> {
     }
 }
 
-async fn connect<C: Client>(url: &str, namespace: &str) -> Result<Locks, Error> {
+async fn connect<C: Client>(url: &str, namespace: &str, tick: Duration) -> Result<Locks, Error> {
     let config = ZkConfig::new(url).with_prefix(namespace);
-    let config = config.with_session_timeout(session()).with_tick_time(Duration::from_millis(200));
+    let config = config.with_session_timeout(session(8000, tick)).with_tick_time(tick);
     // A server that is slow because everything is shall not fail the others.
     let mut options = ClientOptions::default();
     options.op_timeout = ms(6000);
+    // A process that stands still until its session has ended waits on.
+    options.patience += (session(8000, tick) - ms(8000)) * 2;
     Ok(C::offer(C::connect(config.with_client(options)).await?))
 }
 
@@ -174,14 +179,15 @@ impl<D: Servers, C: Client> DisposableServers for ZooKeeper<D, C> {
     }
 
     async fn connect_to(&self, server: &dyn DisposableServer, namespace: &str) -> Result<Locks, Error> {
-        connect::<C>(server.url(), namespace).await
+        connect::<C>(server.url(), namespace, self.tick).await
     }
 }
 
-/// The session of every client: long enough to outlive the seconds in which a busy machine runs no server, and for the
-/// longest lease of a case to be promised as a whole.
-fn session() -> Duration {
-    ms(8000)
+/// The session of a client that has so many milliseconds at servers of our own. Where ticks are longer it is longer, too, so that as much of it is
+/// believed in. One of 8 s outlives the seconds in which a busy machine runs no server, and lets the longest lease of a case be promised as a whole.
+fn session(milliseconds: u64, tick: Duration) -> Duration {
+    // A tick and a fifth of the session are not believed in.
+    ms(milliseconds) + tick.saturating_sub(Duration::from_millis(200)) * 5 / 4
 }
 
 #[async_trait]
@@ -197,7 +203,7 @@ impl<D: Servers, C: Client> Linked for ZooKeeper<D, C> {
     /// A session as long as the leases of the cases: what they take away, others shall have soon.
     async fn connect_at(&self, namespace: &str, addresses: &[String]) -> Result<Locks, Error> {
         let config = ZkConfig::new(self.url.replace(hosts_in(&self.url), &addresses.join(","))).with_prefix(namespace);
-        let config = config.with_session_timeout(ms(2000)).with_tick_time(Duration::from_millis(200));
+        let config = config.with_session_timeout(session(2000, self.tick)).with_tick_time(self.tick);
         Ok(C::offer(C::connect(config).await?))
     }
 

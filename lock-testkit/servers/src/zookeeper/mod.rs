@@ -13,6 +13,7 @@ mod program;
 mod records;
 mod server;
 mod session;
+mod tick;
 mod watch;
 
 pub use client::ZooKeeperClient;
@@ -23,4 +24,5 @@ pub use records::{Acl, NodeKind, Stat};
 pub use server::status::Mode;
 pub use server::{URL_VARIABLE, ZooKeeperServer};
 pub use session::Session;
+pub use tick::{TICK_VARIABLE, tick_time};
 pub use watch::Change;
