@@ -45,6 +45,16 @@ pub(crate) struct Redis<D> {
     foreign: ForeignClient,
 }
 
+/// The parts of the URL of servers that belong together.
+struct UrlParts<'a> {
+    /// `user:password@`, or nothing.
+    credentials: &'a str,
+    /// `host:port`, with commas between them.
+    hosts: &'a str,
+    /// The name of the master behind sentinels.
+    name: &'a str,
+}
+
 impl<D: Deployment> Redis<D> {
     fn at(url: String, servers: Option<D>) -> Self {
         Self { url, told: Vec::new(), _servers: servers, foreign: ForeignClient::default() }
@@ -52,11 +62,11 @@ impl<D: Deployment> Redis<D> {
 
     /// The addresses that clients are told: of all nodes of a cluster, or of the master behind sentinels.
     async fn told(&self) -> Result<Vec<String>, HarnessError> {
-        let (mut hosts, name) = self.hosts();
+        let UrlParts { hosts, name, .. } = self.parts();
         if self.url.starts_with("redis-cluster:") {
-            return Ok(hosts.map(str::to_owned).collect());
+            return Ok(hosts.split(',').map(str::to_owned).collect());
         }
-        match hosts.next() {
+        match hosts.split(',').next() {
             Some(sentinel) if self.url.starts_with("redis-sentinel:") => {
                 Ok(master_told_by(&Resp::new(sentinel), name).await?.into_iter().collect())
             }
@@ -64,26 +74,31 @@ impl<D: Deployment> Redis<D> {
         }
     }
 
-    /// The hosts in the URL, and the name behind them.
-    fn hosts(&self) -> (impl Iterator<Item = &str>, &str) {
+    /// The parts of the URL, of which there is one where servers belong together.
+    fn parts(&self) -> UrlParts<'_> {
         let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
-        let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
-        (hosts.split(','), name)
+        let (authority, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, hosts) = match authority.rfind('@') {
+            Some(end) => authority.split_at(end + 1),
+            None => ("", authority),
+        };
+        UrlParts { credentials, hosts, name: name.split('/').next().unwrap_or_default() }
     }
 
     /// The servers that have the locks: one, the masters of a cluster, or all that are independent of each other.
     async fn masters(&self) -> Result<Vec<Resp>, HarnessError> {
-        let (hosts, name) = self.hosts();
-        let hosts = hosts.map(Resp::new);
+        let UrlParts { credentials, hosts, name } = self.parts();
+        let server = |address: &str| Resp::from_url(&format!("redis://{credentials}{address}/"));
         if self.url.starts_with("redis-cluster:") {
-            return masters_among(hosts).await;
+            return masters_among(hosts.split(',').map(server)).await;
         }
         if !self.url.starts_with("redis-sentinel:") {
             return self.url.split(' ').map(Resp::from_url).collect();
         }
-        for sentinel in hosts {
+        // User and password are the servers', not the sentinels'.
+        for sentinel in hosts.split(',').map(Resp::new) {
             if let Some(master) = master_told_by(&sentinel, name).await? {
-                return Ok(vec![Resp::new(master)]);
+                return Ok(vec![server(&master)?]);
             }
         }
         Err(HarnessError::new("no sentinel knows the master"))
@@ -107,9 +122,10 @@ fn most(replies: &[Value], such: impl Fn(&Value) -> bool) -> bool {
     replies.iter().filter(|reply| such(reply)).count() > replies.len() / 2
 }
 
-async fn masters_among(nodes: impl Iterator<Item = Resp>) -> Result<Vec<Resp>, HarnessError> {
+async fn masters_among(nodes: impl Iterator<Item = Result<Resp, HarnessError>>) -> Result<Vec<Resp>, HarnessError> {
     let mut masters = Vec::new();
     for node in nodes {
+        let node = node?;
         let role = node.command(&["ROLE"]).await?.into_parts();
         if role.first().and_then(Value::as_text).as_deref() == Some("master") {
             masters.push(node);

@@ -2,7 +2,7 @@
 //! together with its own standard input. For scripts, and for trying things out by hand.
 //!
 //! ```console
-//! $ cargo run -p lock-testkit --bin lock-servers -- sentinel
+//! $ cargo run -p lock-testkit-servers --bin lock-servers -- sentinel
 //! redis-sentinel://127.0.0.1:12063,127.0.0.1:12064,127.0.0.1:12065/mymaster
 //! ```
 

@@ -67,15 +67,15 @@ impl ClusterDeployment {
             ("cluster-replica-validity-factor", "0"),
         ]);
         let nodes = try_join_all((0..2 * MASTERS).map(|_| RedisServer::start_with(&member))).await?;
-        let addresses: Vec<_> = nodes.iter().map(RedisServer::address).collect();
-        let url = format!("redis-cluster://{}{}", authority(options.credentials()), addresses.join(","));
+        let url = url_of(&nodes, options.credentials());
         let cluster = Self { url, nodes, credentials: options.credentials().cloned() };
         cluster.form().await?;
         Ok(cluster)
     }
 
     /// The cluster that runs at this URL, which is not ours to stop:
-    /// `redis-cluster://[user:password@]host:port[,host:port...]`. The first node named there tells the others.
+    /// `redis-cluster://[user:password@]host:port[,host:port...]`. The first node named there tells the others, and the
+    /// [`url`](ClusterDeployment::url) has the addresses that it tells.
     ///
     /// # Errors
     /// If the URL has another form, or there is no complete cluster.
@@ -89,7 +89,8 @@ impl ClusterDeployment {
         let node =
             |address: &str| RedisServer::existing(format!("redis://{}{address}/", authority(credentials.as_ref())));
         let members = Members::known_to(&node(first)).await?;
-        let nodes = members.all().iter().map(|member| node(&member.address)).collect();
+        let nodes: Vec<_> = members.all().iter().map(|member| node(&member.address)).collect();
+        let url = url_of(&nodes, credentials.as_ref());
         let cluster = Self { url, nodes, credentials };
         cluster.until_ready().await?;
         Ok(cluster)
@@ -233,6 +234,12 @@ impl ClusterDeployment {
         let node = self.nodes.iter().find(|node| node.address() == member.address);
         node.ok_or_else(|| HarnessError::new(format!("{} is not a node that we know", member.address)))
     }
+}
+
+/// Returns the URL that names all of these nodes.
+fn url_of(nodes: &[RedisServer], credentials: Option<&Credentials>) -> String {
+    let addresses: Vec<_> = nodes.iter().map(RedisServer::address).collect();
+    format!("redis-cluster://{}{}", authority(credentials), addresses.join(","))
 }
 
 /// Gives a master its share of the slots.

@@ -1,7 +1,7 @@
 //! A cluster.
 
 use lock_testkit::testing::about_time;
-use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions};
+use lock_testkit_servers::redis::{ClusterDeployment, RedisOptions, RedisServer};
 
 use crate::support::{Traces, installed};
 
@@ -60,6 +60,12 @@ fn a_slot_moves_with_its_keys_and_its_user() {
         let options = RedisOptions::new().with_user("worker", "secret");
         let Some(cluster) = installed(ClusterDeployment::start_with(&options).await) else { return };
         assert!(cluster.url().starts_with("redis-cluster://worker:secret@127.0.0.1:"), "{}", cluster.url());
+        let first = cluster.nodes()[0].address();
+        let found = ClusterDeployment::existing(format!("redis-cluster://worker:secret@{first}/")).await.unwrap();
+        let is_named = |node: &RedisServer| found.url().contains(node.address());
+        assert!(cluster.nodes().iter().all(is_named), "{} names all nodes", found.url());
+        assert!(found.url().starts_with("redis-cluster://worker:secret@"), "{}", found.url());
+
         let slot = cluster.slot_of(KEY).await.unwrap();
         let (from, to) = (cluster.master_of(slot).await.unwrap(), &cluster.nodes()[0]);
         let (old, new) = (from.client().unwrap(), to.client().unwrap());
