@@ -181,6 +181,8 @@ impl Core {
             undo.disarm();
             return Err(error);
         }
+        // What is still to be given back, since its runtime has ended, may be this very lock.
+        self.keeper.reaper.ensure_running();
         let (end, phase) = match wait.deadline() {
             None => (BootInstant::from_origin(Duration::ZERO), Phase::Acquire),
             Some(deadline) => (deadline.instant(), Phase::Wait),

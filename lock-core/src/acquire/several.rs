@@ -94,6 +94,7 @@ async fn ask(
         undos.into_iter().for_each(Undo::disarm);
         return Err(named(closed()));
     }
+    core.keeper.reaper.ensure_running();
     let attempts: Vec<Arc<Attempt>> = undos.iter().map(|undo| undo.attempt.clone()).collect();
     let attempts: Vec<&Attempt> = attempts.iter().map(|attempt| &**attempt).collect();
     let (clock, op_timeout) = (&*core.keeper.clock, core.options.op_timeout);

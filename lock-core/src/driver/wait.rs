@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::clock::{Clock, Deadline};
+use crate::clock::{BootInstant, Clock, Deadline};
 pub use crate::driver::bound::before;
 use crate::driver::{Attempt, Grant};
 use crate::error::{Error, ErrorKind, Phase};
@@ -14,12 +14,22 @@ use crate::error::{Error, ErrorKind, Phase};
 /// The first pause between two tries.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
+/// A timer that ends later than this was one of a process that stood still.
+const LATE: Duration = Duration::from_millis(500);
+
 /// The longest pause between two tries, before jitter.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
 /// An endless sequence of growing, jittered pauses up to `cap` (jitter comes on top, at most once more the pause).
 pub fn pauses(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> + Send + use<> {
     ExponentialBuilder::default().with_min_delay(first).with_max_delay(cap).with_jitter().without_max_times().build()
+}
+
+/// Whether this process, or its runtime, stood still before a sleep came to its end, which was `due` earlier than `now`. Nobody could have
+/// answered it meanwhile, so a patience that is over then begins anew.
+#[must_use]
+pub fn stood_still(due: BootInstant, now: BootInstant) -> bool {
+    now.since(due) > LATE
 }
 
 /// Tries again and again, with growing, jittered pauses, until the lock is granted or the deadline passes.

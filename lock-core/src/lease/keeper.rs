@@ -128,6 +128,7 @@ impl Keeper {
         if !self.background.is_up() && !self.is_closed() {
             self.start();
         }
+        self.reaper.ensure_running();
     }
 
     /// Notes that the holder of this lease waits on the present runtime.

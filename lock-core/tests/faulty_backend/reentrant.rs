@@ -51,6 +51,18 @@ async fn is_unavailable(outcome: Outcome) {
 }
 
 #[tokio::test]
+async fn a_nested_lock_that_finds_the_lease_lost_is_a_first_one() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let outer = tree.lock().with_ttl(SECOND * 10).lock(&tree.me).await.unwrap();
+    lab.store.lose("tree");
+    let inner = tree.lock().with_ttl(SECOND * 60).lock(&tree.me).await.unwrap();
+    assert!(inner.is_held() && !outer.is_held(), "{inner:?} in {outer:?}");
+    assert_eq!((inner.depth(), lab.store.used()), (1, 1));
+    inner.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn tasks_at_the_gate_share_one_patience() {
     let lab = Lab::new();
     let tree = Tree::at(&lab);

@@ -210,6 +210,16 @@ fn a_try_has_what_was_being_released_when_its_runtime_ended_released_first() {
 }
 
 #[test]
+fn a_wait_has_what_was_being_released_when_its_runtime_ended_released_first() {
+    let lab = Lab::new();
+    let locks = client_whose_runtime_ended_in_a_release(&lab);
+    runtime().block_on(async {
+        let held = soon("the wait", locks.mutex("a").lock()).await.unwrap();
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
 fn what_was_being_released_when_its_runtime_ended_is_released_on_another_one() {
     let lab = Lab::new();
     let locks = client_whose_runtime_ended_in_a_release(&lab);

@@ -35,7 +35,9 @@ impl Taking {
         ask: impl Future<Output = Result<Option<OneGuard>, Error>>,
     ) -> Result<bool, Error> {
         let began = self.clock.now();
-        let granted = self.taken.while_held(ask).await.map_err(Error::from).and_then(identity)?;
+        // A request that is cut short by a loss may have taken its lock, which is given back in the background.
+        let cut_short = |lost| Error::from(lost).ended_early();
+        let granted = self.taken.while_held(ask).await.map_err(cut_short).and_then(identity)?;
         let Some(guard) = granted else { return Ok(false) };
         let took = self.clock.now().since(began);
         self.quickest = Some(self.quickest.map_or(took, |quickest| quickest.min(took)));

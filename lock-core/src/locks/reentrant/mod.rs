@@ -285,7 +285,8 @@ impl ReentrantMutex {
             self.core.keeper.settle(&guard.live, Event::Require(self.lease));
             self.keep_at_least(guard, wait).await;
         }
-        Ok(guard)
+        // That may be how the loss is noticed.
+        Ok(guard.filter(|guard| guard.is_held()))
     }
 
     /// Inside with this lease, or with the one that the owner has by now.
@@ -351,14 +352,15 @@ impl ReentrantMutex {
         let _queued = entry.queued(matches!(wait, Wait::Until(_)));
         loop {
             let (entered, before) = (entry.entered(), entry.take_silence());
+            // Whoever gets inside after this look is heard.
+            if let Some(guard) = self.join(entry, wait).await? {
+                return Ok(Some(guard));
+            }
             let began = self.core.keeper.clock.now();
             let lease = tokio::select! {
                 biased;
                 lease = self.acquire(owner, wait, patience) => lease,
-                () = entered => match self.join(entry, wait).await? {
-                    Some(guard) => return Ok(Some(guard)),
-                    None => continue,
-                }
+                () = entered => continue,
             };
             if let Err(error) = &lease
                 && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
