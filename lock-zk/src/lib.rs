@@ -76,7 +76,7 @@ pub mod machine {
     pub use crate::session::lease::SessionLease;
     pub use crate::store::dialect::Role;
     pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
-    pub use crate::wait::taking::{Taking, TakingAction, TakingEvent, is_within};
+    pub use crate::wait::taking::{PermitNode, Taking, TakingAction, TakingEvent, is_within};
 }
 
 /// A client of one ZooKeeper ensemble. Dereferences to [`Client`], which makes the handles.

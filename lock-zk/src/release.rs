@@ -262,11 +262,14 @@ async fn clear(registration: &Registration) -> Result<(), Failure> {
 
 /// Deletes nodes of an attempt whose answers were lost, and returns whether there were any.
 async fn clear_unknown(registration: &Registration) -> Result<bool, Failure> {
-    let mut were_there = false;
+    let (connection, mut were_there) = (&*registration.session.connection, false);
     for directory in registration.lock.directories() {
-        for contender in registration.nodes_in(directory).await? {
-            were_there |= registration.session.connection.delete(&format!("{directory}/{}", contender.name)).await?;
-        }
+        let paths: Vec<_> =
+            registration.nodes_in(directory).await?.iter().map(|node| format!("{directory}/{}", node.name)).collect();
+        // There may be a thousand.
+        let deleted = join_all(paths.iter().map(|path| connection.delete(path))).await;
+        were_there |= deleted.iter().any(|was_there| matches!(was_there, Ok(true)));
+        together(deleted)?;
     }
     Ok(were_there)
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, Grant, wait};
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout_at};
@@ -34,9 +34,6 @@ pub(crate) const WATCHABLE: usize = 120 * 1024;
 
 /// The pause between looks of a waiter that may not watch, unless too many wait.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A timer that comes later than this was one of a process that stood still.
-const LATE: Duration = Duration::from_millis(500);
 
 /// The state of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +199,7 @@ impl Sessions {
             let due = since.plus(patience);
             SystemClock.sleep_until(due).await;
             let now = SystemClock.now();
-            if now.since(due) > LATE {
+            if wait::stood_still(due, now) {
                 since = now;
                 continue;
             }

@@ -96,7 +96,8 @@ impl Dialect {
         match all.into_iter().find_map(|(dialect, role)| dialect.parse(role, &name)) {
             Some((number, grant, permits)) => {
                 let role = self.role_of(&name, role);
-                Ok(Contender { name, role, number, grant, permits })
+                let is_of_many = role == Role::Permit && name.contains(PERMITS);
+                Ok(Contender { name, role, number, grant, permits, is_of_many })
             }
             None => Err(name),
         }
@@ -168,6 +169,8 @@ pub(crate) struct Contender {
     pub(crate) grant: Option<GrantId>,
     /// The number of permits for which it stands.
     pub(crate) permits: u32,
+    /// Whether it says that number: some of them are released by another node in its place.
+    pub(crate) is_of_many: bool,
 }
 
 impl Contender {

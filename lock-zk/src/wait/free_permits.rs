@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::POLL_INTERVAL;
-use super::taking::{is_within, left_behind};
+use super::taking::{PermitNode, is_within, left_behind};
 use crate::client::{Connection, Failure, Fate, Node, NodeChange, read_permitted};
 use crate::error::{StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
@@ -186,8 +186,13 @@ impl<'a> FreePermits<'a> {
     }
 
     fn are_within_limit(self, held: &[Contender]) -> Result<bool, StepError> {
-        let grant = self.registration.grant;
-        Ok(is_within(self.limit(), held.iter().map(|lease| (lease.number, lease.permits, lease.is_of(grant)))))
+        let nodes = held.iter().map(|lease| PermitNode {
+            number: lease.number,
+            permits: lease.permits,
+            may_have_moved: lease.is_of_many,
+            is_ours: lease.is_of(self.registration.grant),
+        });
+        Ok(is_within(self.limit(), nodes))
     }
 
     /// Returns the names of all permits.

@@ -84,16 +84,29 @@ pub(super) fn left_behind(left: u32, asked_before: impl IntoIterator<Item = u32>
     asked_before.into_iter().try_fold(left, u32::checked_sub).unwrap_or(0)
 }
 
-/// Whether ours are within the limit when all that were made before the last of them are counted, whoever has made them. Of each
-/// node its number, the permits for which it stands, and whether it is ours.
+/// A node of permits, as a listing shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct PermitNode {
+    /// Its number, as the servers have given it.
+    pub number: i32,
+    /// The permits for which it stands.
+    pub permits: u32,
+    /// Whether it may be in the place of one that stood for more permits, and has the higher number of its own.
+    pub may_have_moved: bool,
+    /// Whether it is of the grant that counts.
+    pub is_ours: bool,
+}
+
+/// Whether ours are within the limit when all that were made before the last of them are counted, whoever has made them. One that may have
+/// moved counts whatever its number is: it was made in the queue, and so by somebody who has counted ours if they were there.
 #[must_use]
-pub fn is_within(limit: u32, nodes: impl Iterator<Item = (i32, u32, bool)> + Clone) -> bool {
-    let mut of_ours = nodes.clone().filter(|(_, _, is_ours)| *is_ours).map(|(number, ..)| number);
+pub fn is_within(limit: u32, nodes: impl Iterator<Item = PermitNode> + Clone) -> bool {
+    let mut of_ours = nodes.clone().filter(|node| node.is_ours).map(|node| node.number);
     let Some(first) = of_ours.next() else { return false };
     // The numbers wrap; a semaphore has far fewer permits than half their range.
     let last = of_ours.fold(first, |last, number| if number.wrapping_sub(last) > 0 { number } else { last });
-    let before = nodes.filter(|(number, ..)| last.wrapping_sub(*number) >= 0);
-    before.fold(0_u32, |counted, (_, permits, _)| counted.saturating_add(permits)) <= limit
+    let counted = nodes.filter(|node| node.may_have_moved || last.wrapping_sub(node.number) >= 0);
+    counted.fold(0_u32, |counted, node| counted.saturating_add(node.permits)) <= limit
 }
 
 #[cfg(test)]
@@ -144,11 +157,23 @@ mod tests {
 
     #[test]
     fn permits_that_were_made_behind_ours_do_not_count() {
-        let nodes = [(3, 1, true), (1, 2, false), (4, 1, true), (5, 7, false)];
+        let nodes = [(3, 1, true), (1, 2, false), (4, 1, true), (5, 7, false)].map(permit_node);
         assert!(is_within(4, nodes.into_iter()));
         assert!(!is_within(3, nodes.into_iter()));
-        assert!(!is_within(9, [(1, 1, false)].into_iter()), "ours are gone");
+        assert!(!is_within(9, [permit_node((1, 1, false))].into_iter()), "ours are gone");
         let wrapped = [(i32::MAX, 1, true), (i32::MIN, 1, true), (i32::MAX - 1, 1, false), (i32::MIN + 1, 9, false)];
+        let wrapped = wrapped.map(permit_node);
         assert!(is_within(3, wrapped.into_iter()) && !is_within(2, wrapped.into_iter()));
+    }
+
+    #[test]
+    fn a_node_that_may_have_taken_the_place_of_an_earlier_one_counts_whatever_its_number() {
+        let moved = PermitNode { number: 9, permits: 2_300, may_have_moved: true, is_ours: false };
+        let nodes = [permit_node((3, 700, true)), moved];
+        assert!(is_within(3_000, nodes.into_iter()) && !is_within(2_999, nodes.into_iter()));
+    }
+
+    fn permit_node((number, permits, is_ours): (i32, u32, bool)) -> PermitNode {
+        PermitNode { number, permits, may_have_moved: false, is_ours }
     }
 }

@@ -35,7 +35,14 @@ pub(super) async fn wait_for_node(
         return Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over });
     }
     let poller = registration.session.pollers.begin();
-    let Some(_kept) = registration.session.watch_budget(path, &poller).await else { return Ok(NodeNews::default()) };
+    let _kept = loop {
+        match registration.session.watch_budget(path, &poller).await {
+            Some(kept) => break kept,
+            // A look at the one node costs little, where there is no room for one more watch.
+            None if is_there(registration, path).await? => {}
+            None => return Ok(NodeNews::default()),
+        }
+    };
     match registration.session.connection.watch(path).await {
         Ok(Some(change)) => tokio::select! {
             biased;
@@ -64,14 +71,20 @@ async fn was_gone(registration: &Registration, path: &str) -> Result<(), Failure
     std::future::pending().await
 }
 
+/// Looks at one node. One of which no answer came may be there.
+async fn is_there(registration: &Registration, path: &str) -> Result<bool, Failure> {
+    match registration.session.connection.is_there(path).await {
+        Err(failure) if failure.fate == Fate::Unknown => Ok(true),
+        outcome => outcome,
+    }
+}
+
 /// Looks at one node now and then, until it is gone.
 async fn is_gone(registration: &Registration, path: &str, poller: &Poller<'_>) -> Result<(), Failure> {
     loop {
         tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
-        match registration.session.connection.is_there(path).await {
-            Ok(false) => return Ok(()),
-            Err(failure) if failure.fate != Fate::Unknown => return Err(failure),
-            _ => {}
+        if !is_there(registration, path).await? {
+            return Ok(());
         }
     }
 }

@@ -119,6 +119,29 @@ async fn another_limit_is_refused_and_leaves_nothing() {
 }
 
 /// Each request of a wait for a permit loses its answer once, and the connection with it.
+/// The one node of many permits is replaced by one for fewer, with a number behind those of the claim.
+#[tokio::test]
+async fn a_claim_counts_permits_some_of_which_are_released_meanwhile() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let holder = client(server.url(), LASTING).await.semaphore("moves", 3_000);
+    let claims = client(&over([&link]), LASTING).await.semaphore("moves", 3_000);
+    holder.acquire().await.unwrap().release().await.unwrap();
+    let mut held = holder.acquire_many(2_500).await.unwrap();
+    assert_eq!(listed(&truth, "moves/leases").await.len(), 1);
+    // The claim is carried out, and then it looks.
+    let looks = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(2, "moves/leases"));
+    let waiting = tokio::spawn(async move { claims.acquire_many(800).await });
+    looks.applied(PROMPTLY).await.unwrap();
+    eventually("it claims", PROMPTLY, async || listed(&truth, "moves/leases").await.len() == 801).await;
+    held.release_some(200).await.unwrap();
+    looks.heal().unwrap();
+    eventually("it waits in the queue", PROMPTLY, async || listed(&truth, "moves/locks").await.len() == 1).await;
+    assert_eq!((held.permits(), holder.available().await.unwrap()), (2_300, 700));
+    held.release().await.unwrap();
+    soon("it is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_permit_whose_answer_is_lost_is_found_and_is_one() {
     let Some(server) = server().await else { return };

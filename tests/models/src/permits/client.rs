@@ -3,7 +3,8 @@
 
 use lock_core::clock::BootInstant;
 use lock_zk::machine::{
-    Action, Contention, Event, QueuePosition, Request as Wanted, Taking, TakingAction, TakingEvent, Way, is_within,
+    Action, Contention, Event, PermitNode, QueuePosition, Request as Wanted, Taking, TakingAction, TakingEvent, Way,
+    is_within,
 };
 
 use super::Mutant;
@@ -292,8 +293,12 @@ impl Client {
                 self.contend(Event::Begin, process);
             }
             (Reply::Leases(leases), Phase::Taking { taking, at: TakingAction::Count, place }) => {
-                let nodes =
-                    leases.iter().map(|lease| (lease.number, lease.seat.weight.into(), lease.seat == self.seat));
+                let nodes = leases.iter().map(|lease| PermitNode {
+                    number: lease.number,
+                    permits: lease.seat.weight.into(),
+                    may_have_moved: false,
+                    is_ours: lease.seat == self.seat,
+                });
                 let is_within = is_within(self.limit.into(), nodes);
                 self.take(taking, place, TakingEvent::Counted(is_within), process, mutant);
             }
