@@ -103,7 +103,10 @@ impl Acquirer {
     /// Whether nobody has this key, by a cheap read.
     pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
         let look = async {
-            let there = self.link.run_one(Command::Look { key: key.clone() }).await.is_there();
+            // There may be thousands of looks a second: each by itself, they would keep all connections from renewals.
+            let looks = vec![Command::Look { key: key.clone() }];
+            let mut answers = self.link.run_with_others(looks, self.link.deadline()).await;
+            let there = CommandAnswer::expected(answers.pop()).is_there();
             there.map_err(|failure| self.link.error(failure, Phase::Wait))
         };
         Ok(!self.link.within(attempt, Phase::Wait, look).await?)

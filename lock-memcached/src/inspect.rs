@@ -119,20 +119,22 @@ impl Inspector {
     async fn keys_of(&self, lock: &Key, kind: Kind) -> Result<Vec<(bool, Key)>, Failure> {
         Ok(match kind {
             Kind::Read | Kind::Write => {
-                let readers = (0..self.readers).map(|number| (true, keys::slot(lock, number)));
+                // Those who read may have been set up with another number than this client.
+                let agreed = self.number_at(self.keys.readers.clone()).await?;
+                let readers = (0..agreed.unwrap_or(self.readers)).map(|number| (true, keys::slot(lock, number)));
                 [(false, keys::writer(lock))].into_iter().chain(readers).collect()
             }
             Kind::Permits { .. } => {
-                let limit = self.limit(lock).await?.unwrap_or_default();
+                let limit = self.number_at(keys::limit(lock)).await?.unwrap_or_default();
                 (0..limit).map(|number| (true, keys::slot(lock, number))).collect()
             }
             _ => vec![(false, lock.clone())],
         })
     }
 
-    /// The limit under which permits were taken, if there is one.
-    async fn limit(&self, lock: &Key) -> Result<Option<u32>, Failure> {
-        let found = self.link.run_one(Command::Read { key: keys::limit(lock) }).await.item()?;
+    /// The number of slots on which clients have agreed at this key, if they have.
+    async fn number_at(&self, key: Key) -> Result<Option<u32>, Failure> {
+        let found = self.link.run_one(Command::Read { key }).await.item()?;
         Ok(found.map(stored_limit).transpose()?.map(|(limit, _)| limit))
     }
 

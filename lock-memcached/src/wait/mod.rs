@@ -135,8 +135,9 @@ impl<W: WantedLock> Waiter<'_, W> {
 
     /// Stands in the queue until it is the first one, and asks then.
     async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
+        let mut limits = self.limits;
         loop {
-            let until = match self.queue.stands(&self.limits) {
+            let until = match self.queue.stands(&limits) {
                 Standing::Until(until) => until,
                 Standing::Over => return Ok(None),
                 Standing::Silent(patience) => {
@@ -148,6 +149,10 @@ impl<W: WantedLock> Waiter<'_, W> {
                 biased;
                 _ = &mut *turn => break,
                 () = SystemClock.sleep_until(until) => {}
+            }
+            let now = SystemClock.now();
+            if wait::stood_still(until, now) && !limits.deadline.has_passed(now) {
+                limits.since = now;
             }
         }
         // Who was before it has the lock now, or has released it already: too soon for it to be handed over.

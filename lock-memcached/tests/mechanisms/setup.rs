@@ -124,6 +124,21 @@ async fn clients_that_disagree_on_the_room_for_readers_are_told() {
     many.rwlock("a").try_write().await.unwrap().expect("a refused claim was left behind").release().await.unwrap();
 }
 
+/// Readers are in slots beyond those of the operator's client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_who_was_set_up_for_fewer_readers_sees_all_of_them() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let config = || config(&server).with_restart_policy(RestartPolicy::Off);
+    let services = MemcachedLocks::connect_with(config().with_readers(1000)).await.unwrap();
+    let operator = MemcachedLocks::connect_with(config().with_readers(1)).await.unwrap();
+    let (first, second) = (services.rwlock("a").read().await.unwrap(), services.rwlock("a").read().await.unwrap());
+    assert_eq!(operator.rwlock("a").inspect().await.unwrap().holders.len(), 2);
+    for guard in [&first, &second] {
+        assert!(operator.rwlock("a").force_release(guard.grant_id(), "it hangs").await.unwrap());
+    }
+    services.rwlock("a").try_write().await.unwrap().expect("nobody reads any more").release().await.unwrap();
+}
+
 #[test]
 fn a_lease_above_the_longest_is_refused() {
     about_time(async || {

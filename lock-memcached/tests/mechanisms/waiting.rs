@@ -134,6 +134,111 @@ async fn thousands_of_names_are_waited_for_at_one_rate() {
     }
 }
 
+/// So far away, and over so few connections, that a connection for each look leaves none for anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_for_many_names_far_away_do_not_keep_renewals_from_their_turn() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let holder = client(&server, RestartPolicy::Off).await;
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut far = config(&server).with_restart_policy(RestartPolicy::Off).with_connections(2);
+    far.url = format!("memcached://{}", link.address());
+    let waiting = MemcachedLocks::connect_with(far).await.unwrap();
+    let delay =
+        |direction| LinkFault::new(Toxic::Delay { by: Duration::from_millis(20), jitter: Duration::ZERO }, direction);
+    let slow = [Direction::ToServer, Direction::ToClient].map(|direction| link.inject(delay(direction)));
+    let (mut held, mut waits) = (Vec::new(), Vec::new());
+    for name in 0..400 {
+        held.push(holder.mutex(format!("{name}")).with_ttl(LONG).lock().await.unwrap());
+        let mutex = waiting.mutex(format!("{name}")).with_ttl(LONG);
+        waits.push(tokio::spawn(async move { mutex.lock().await }));
+    }
+    // A lease of a second.
+    let own = waiting.mutex("own").lock().await.unwrap();
+    pass(Duration::from_secs(5)).await;
+    assert!(own.is_held(), "its renewals had no connection in time");
+    assert!(waits.iter().all(|wait| !wait.is_finished()), "a wait has ended");
+    drop((held, slow));
+    for wait in waits {
+        let granted = tokio::time::timeout(Duration::from_secs(15), wait).await.expect("one was left out");
+        granted.unwrap().unwrap().release().await.unwrap();
+    }
+    own.release().await.unwrap();
+}
+
+/// The one that looks has its answer when the process goes on; the one behind it has heard nothing for longer than it is patient.
+#[tokio::test]
+async fn waits_of_a_process_that_stood_still_go_on() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let held = client(&server, RestartPolicy::Off).await.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let mut config = config(&server).with_restart_policy(RestartPolicy::Off);
+    config.client.patience = PATIENCE;
+    let (tell, outcome) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let locks = MemcachedLocks::connect_with(config).await.unwrap();
+            let waits = [(); 3].map(|()| {
+                let mutex = locks.mutex("held").with_ttl(LONG);
+                tokio::spawn(async move { mutex.lock().await?.release().await })
+            });
+            pass(PATIENCE / 4).await;
+            std::thread::sleep(PATIENCE * 3);
+            pass(PATIENCE / 4).await;
+            held.release().await.unwrap();
+            let ends = futures_util::future::join_all(waits).await;
+            // The test may have failed meanwhile.
+            let _ = tell.send(ends.into_iter().map(Result::unwrap).collect::<Result<Vec<_>, _>>());
+        });
+    });
+    let ends = tokio::time::timeout(Duration::from_secs(15), outcome).await.expect("one waits for ever");
+    ends.unwrap().unwrap();
+}
+
+/// The next connection is one too many; once there is room, the wait goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_goes_on_when_the_server_has_no_connection_to_spare() {
+    let options = MemcachedOptions::new().with_flag("-c").with_flag("32");
+    let Some(server) = server(options).await else { return };
+    let locks = client(&server, RestartPolicy::Off).await;
+    let held = locks.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let (link, waiting) = crate::support::far(&server, RestartPolicy::Off).await;
+    let mutex = waiting.mutex("held").with_ttl(LONG);
+    let wait = tokio::spawn(async move { mutex.lock().await });
+    eventually("it waits", async || !waiting.mutex("held").inspect().await.unwrap().holders.is_empty()).await;
+    let (mut crowd, mut refused) = (Vec::new(), 0);
+    while refused < 3 {
+        let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"mn\r\n").await.unwrap();
+        let mut said = [0; 5];
+        let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut said).await.unwrap();
+        refused += usize::from(&said == b"ERROR");
+        crowd.push(stream);
+    }
+    // Its connections are gone, and there is no other.
+    let cut = link.inject(LinkFault::new(Toxic::Reset, Direction::ToServer));
+    cut.applied(Duration::from_secs(15)).await.unwrap();
+    let mut full = Vec::new();
+    while let Ok(mut stream) = tokio::net::TcpStream::connect(server.address()).await {
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"mn\r\n").await.unwrap();
+        let mut said = [0; 5];
+        let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut said).await.unwrap();
+        full.push(stream);
+        if &said == b"ERROR" {
+            break;
+        }
+    }
+    cut.heal().unwrap();
+    let error = waiting.mutex("other").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_definite(), "{error}");
+    assert!(!wait.is_finished());
+    drop((crowd, full));
+    held.release().await.unwrap();
+    let granted = tokio::time::timeout(Duration::from_secs(15), wait).await.expect("it waits for ever");
+    granted.unwrap().unwrap().release().await.unwrap();
+}
+
 /// Each lease that ends in an outage is freed over the client's own connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_leases_that_end_in_an_outage_open_no_connection_of_their_own() {

@@ -31,6 +31,10 @@ use crate::error::Failure;
 /// The longest line of a reply, which has a key of 250 bytes at most.
 const LONGEST_LINE: u64 = 4096;
 
+/// The beginning of the line by which a server that has as many connections as it may have turns away one more, before it reads
+/// anything of it.
+const TURNED_AWAY: &[u8] = b"ERROR Too many open connections";
+
 /// The room that almost every line of a reply fits into.
 const USUAL_LINE: usize = 128;
 
@@ -213,8 +217,9 @@ impl Connection {
             Ok(()) => self.is_broken = false,
             Err(error) => {
                 let error = Arc::new(error);
+                let is_open = error.kind() != io::ErrorKind::ConnectionRefused;
                 for ((at, command), end) in batch.commands.iter().zip(&batch.ends).skip(progress.answered) {
-                    let sent = progress.written >= *end && command.changes();
+                    let sent = is_open && progress.written >= *end && command.changes();
                     tell(*at, CommandAnswer::Failed(Failure::of_shared(&error, sent)));
                 }
             }
@@ -368,6 +373,9 @@ async fn word(reader: &mut BufReader<OwnedReadHalf>, text: &mut Vec<u8>, owes: &
 }
 
 /// Reads a line into the place of the former one.
+///
+/// # Errors
+/// [`io::ErrorKind::ConnectionRefused`] if the server has turned the connection away: nothing that was sent over it is carried out.
 async fn line(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     reader.take(LONGEST_LINE).read_until(b'\n', line).await?;
@@ -375,6 +383,12 @@ async fn line(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     line.pop_if(|last| *last == b'\r');
+    if line.starts_with(TURNED_AWAY) {
+        return Err(io::Error::new(
+            io::ErrorKind::ConnectionRefused,
+            "it has as many connections as it is set up for (-c)",
+        ));
+    }
     Ok(())
 }
 
