@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::driver::{Attempt, Grant};
+use lock_core::driver::{Attempt, Grant, wait};
 use lock_core::{Error, ErrorKind, Phase};
 
 use self::foreign::ForeignHolders;
@@ -192,12 +192,14 @@ enum WaitOutcome {
 
 /// Waits for news, for the deadline, or until the server has been silent for too long.
 async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> Result<WaitOutcome, Error> {
+    // While this process stands still nobody can be heard: patience begins anew.
+    let mut awake_since = SystemClock.now();
     loop {
-        let silence = waiting.silent_since().plus(attempt.patience);
+        let due = waiting.silent_since().max(awake_since).plus(attempt.patience).min(deadline.instant());
         // Thousands may wait without a deadline, and what they hear is told otherwise.
         let end = match deadline {
-            Deadline::NEVER => SystemClock.sleep_roughly_until(silence),
-            _ => SystemClock.sleep_until(deadline.instant().min(silence)),
+            Deadline::NEVER => SystemClock.sleep_roughly_until(due),
+            _ => SystemClock.sleep_until(due),
         };
         tokio::select! {
             biased;
@@ -208,8 +210,13 @@ async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> R
             () = end => {}
         }
         let now = SystemClock.now();
-        let silent_for = now.since(waiting.silent_since());
-        if silent_for >= attempt.patience || (deadline.has_passed(now) && silent_for >= attempt.op_timeout) {
+        if wait::stood_still(due, now) {
+            awake_since = now;
+        }
+        let silent_since = waiting.silent_since();
+        let (silent_for, is_over) = (now.since(silent_since), deadline.has_passed(now));
+        let is_impatient = now.since(silent_since.max(awake_since)) >= attempt.patience;
+        if is_impatient || (is_over && silent_for >= attempt.op_timeout) {
             return Err(match waiting.refused() {
                 Some(why) => {
                     let what = format!("every request about it has failed for {silent_for:?}");
@@ -218,7 +225,7 @@ async fn turn(waiting: &WaiterGuard, attempt: &Attempt, deadline: Deadline) -> R
                 None => was_queued(attempt, format!("the server has not answered for {silent_for:?}")),
             });
         }
-        if deadline.has_passed(now) {
+        if is_over {
             return Ok(WaitOutcome::Over);
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks};
+use tokio::sync::oneshot;
 
 use crate::bounds;
 use crate::queue::QueuedTasks;
@@ -187,6 +188,42 @@ fn a_wait_without_deadline_gives_up_when_its_patience_is_at_its_end() {
             obtain(&locks, name, ms(3000)).await.release().await.unwrap();
         }
         server.has_nothing_left().await;
+    });
+}
+
+/// It is the client's process that stands still, for longer than it is patient. Its heartbeats are answered as soon as it goes on.
+#[test]
+fn waits_of_a_process_that_stood_still_go_on() {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let holder = server.client().await;
+        let held = holder.mutex("held").with_lease(long()).lock().await.unwrap();
+        let mut options = hasty();
+        options.patience = PATIENCE;
+        let config = RedisConfig::new(server.url()).with_client(options);
+        let ((stand_still, told), (tell, outcome)) = (oneshot::channel(), oneshot::channel());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let locks = RedisLocks::connect_with(config).await.unwrap();
+                let waits = [(); 3].map(|()| {
+                    let mutex = locks.mutex("held").with_lease(long());
+                    tokio::spawn(async move { mutex.lock().await?.release().await })
+                });
+                let _: Result<(), _> = told.await;
+                std::thread::sleep(PATIENCE * 2);
+                let ends = futures_util::future::join_all(waits).await;
+                // The test may have failed meanwhile.
+                let _ = tell.send(ends.into_iter().map(Result::unwrap).collect::<Result<Vec<_>, _>>());
+            });
+        });
+        server.until_queued("held", 3).await;
+        stand_still.send(()).unwrap();
+        // The server has dropped them from its queue as waiters that gave no sign of life, or not yet.
+        tokio::time::sleep(PATIENCE * 2 + SHORT).await;
+        held.release().await.unwrap();
+        soon("the waits end", PROMPTLY * 3, outcome).await.unwrap().unwrap();
     });
 }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, QuorumLocks};
+use tokio::sync::oneshot;
 
 use crate::bounds;
-use crate::servers::{ALL, SHORT, SLACK, Servers, about_time, eventually, key, long, ms, obtain};
+use crate::servers::{ALL, SHORT, SLACK, Servers, about_time, eventually, hasty, key, long, ms, obtain};
 
 #[test]
 fn two_of_five_that_stand_still_cost_nothing_and_are_clean_when_they_go_on() {
@@ -38,6 +39,46 @@ fn two_of_five_that_stand_still_cost_nothing_and_are_clean_when_they_go_on() {
         // And they are asked again.
         servers.hold_everywhere(&mutex).await.release().await.unwrap();
         servers.have_nothing_left(ALL).await;
+    });
+}
+
+/// It is the client's process that stands still, for longer than it is patient.
+#[test]
+fn waits_of_a_process_that_stood_still_go_on() {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    about_time(async || {
+        let Some(servers) = Servers::start().await else { return };
+        let holder = servers.client().await;
+        let held = holder.mutex("held").with_lease(long()).lock().await.unwrap();
+        let mut options = hasty();
+        options.patience = PATIENCE;
+        let config = servers.config().with_client(options);
+        let ((stand_still, told), (tell, outcome)) = (oneshot::channel(), oneshot::channel());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let locks = QuorumLocks::connect_with(config).await.unwrap();
+                let waits = [(); 3].map(|()| {
+                    let mutex = locks.mutex("held").with_lease(long());
+                    tokio::spawn(async move { mutex.lock().await?.release().await })
+                });
+                let _: Result<(), _> = told.await;
+                std::thread::sleep(PATIENCE * 2);
+                let ends = futures_util::future::join_all(waits).await;
+                // The test may have failed meanwhile.
+                let _ = tell.send(ends.into_iter().map(Result::unwrap).collect::<Result<Vec<_>, _>>());
+            });
+        });
+        let waiters = format!("{}:w", key("held"));
+        eventually("somebody waits", ms(5000), async || {
+            (servers.run(0, &["EXISTS", &waiters]).await.as_int() == Some(1)).then_some(())
+        })
+        .await;
+        stand_still.send(()).unwrap();
+        tokio::time::sleep(PATIENCE * 2 + SHORT).await;
+        held.release().await.unwrap();
+        let ends = tokio::time::timeout(ms(15_000), outcome).await.expect("one waits for ever");
+        ends.unwrap().unwrap();
     });
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lock_core::GrantId;
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
-use lock_core::driver::Attempt;
+use lock_core::driver::{Attempt, wait};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::fairness::{HandoverRun, REST};
@@ -243,8 +243,9 @@ impl QueuePlace {
         deadline: Deadline,
     ) -> Result<SemaphorePermit<'_>, WaitEnded> {
         let mut first = pin!(self.queue.first.acquire());
+        let mut awake_since = self.entered_at;
         loop {
-            let silent_at = self.silent_since().plus(attempt.patience);
+            let due = self.silent_since().max(awake_since).plus(attempt.patience).min(deadline.instant());
             tokio::select! {
                 biased;
                 permit = first.as_mut() => match permit {
@@ -252,13 +253,16 @@ impl QueuePlace {
                     // It is never closed.
                     Err(_) => std::future::pending().await,
                 },
-                () = SystemClock.sleep_until(silent_at.min(deadline.instant())) => {}
+                () = SystemClock.sleep_until(due) => {}
             }
             let now = SystemClock.now();
+            if wait::stood_still(due, now) {
+                awake_since = now;
+            }
             if deadline.has_passed(now) {
                 return Err(if self.state().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
-            if now >= self.silent_since().plus(attempt.patience) {
+            if now >= self.silent_since().max(awake_since).plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
             }
         }
