@@ -147,10 +147,6 @@ impl Backend for RedisBackend {
         self.links.place(|| self.keys.of(&attempt.name, attempt.kind).lock)
     }
 
-    fn forget(&self, attempt: &Attempt) {
-        self.queues.forget(attempt.id);
-    }
-
     fn is_settled(&self, attempt: &Attempt) -> bool {
         self.releaser.is_settled(attempt)
     }

@@ -13,7 +13,8 @@ const MOST_ABANDONED: usize = 10_000;
 pub(crate) struct Registry<W, L> {
     waiting: IdMap<GrantId, W>,
     /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is released at once. Kept until their
-    /// cancellation is confirmed or given up.
+    /// cancellation is confirmed, as long as there are not too many: one that could not be cancelled for longer than the core tries may
+    /// have its place in the queue all the same, which others keep alive.
     abandoned: IdMap<GrantId, L>,
     /// Grants to such attempts.
     unwanted: Vec<(GrantId, L)>,
@@ -35,7 +36,7 @@ impl<W, L> Registry<W, L> {
     pub(crate) fn deregister(&mut self, nonce: GrantId, gave_up: Option<L>) -> Option<W> {
         if let Some(lock) = gave_up {
             if self.abandoned.len() >= MOST_ABANDONED {
-                // The server's own bounds remain: a claim time or a TTL for each.
+                // The server's own bounds remain: a claim time for each.
                 self.abandoned.clear();
             }
             self.abandoned.insert(nonce, lock);
@@ -82,7 +83,7 @@ impl<W, L> Registry<W, L> {
         std::mem::replace(&mut self.unwanted, rest)
     }
 
-    /// Forgets an attempt that gave up: nothing of it can be granted any more, or nobody cares any more.
+    /// Forgets an attempt that gave up: nothing of it can be granted any more.
     pub(crate) fn forget(&mut self, nonce: GrantId) {
         self.abandoned.remove(&nonce);
     }

@@ -10,6 +10,10 @@ async fn ask(lock: &mut Lock, number: u64, waits: bool) -> bool {
     lock.look().await.0.held.contains_key(&nonce)
 }
 
+fn heartbeat_of(client: u64) -> [String; 5] {
+    [format!("{client:016x}"), CHANNELS.to_owned(), String::new(), "7".to_owned(), String::new()]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn signs_of_clients_that_died_are_cleared_from_a_queue_that_never_empties() {
     let Some(server) = server().await else { return };
@@ -23,17 +27,42 @@ async fn signs_of_clients_that_died_are_cleared_from_a_queue_that_never_empties(
         let nonce = format!("{number:032x}");
         lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
     }
+    // The server stands still, and then everybody is given another 3 s.
     lock.now += 2_900_000;
-    let heartbeat = [format!("{:016x}", 2), CHANNELS.to_owned(), String::new(), "7".to_owned(), String::new()];
+    let heartbeat = heartbeat_of(2);
     let heartbeat = heartbeat.each_ref().map(|arg| &**arg);
-    lock.run(&HOLDERS.heartbeat, &ALL, &heartbeat).await.unwrap();
-    assert!(lock.look().await.0.waiters.len() > 100, "they may be alive");
-    lock.now += 200_000;
+    for _ in 0..3 {
+        lock.run(&HOLDERS.heartbeat, &ALL, &heartbeat).await.unwrap();
+        assert!(lock.look().await.0.waiters.len() > 100, "they may be alive");
+        lock.now += 1_010_000;
+    }
     lock.run(&HOLDERS.heartbeat, &ALL, &heartbeat).await.unwrap();
     let waiters = lock.look().await.0.waiters;
     let signs: Vec<_> = waiters.keys().filter(|field| field.starts_with('@')).collect();
     assert_eq!(signs, [&format!("@{:016x}", 2)], "{waiters:?}");
     assert!(waiters.contains_key(&format!("{:032x}", 2)) && waiters.contains_key(&format!("{:032x}", 3)));
+}
+
+/// The one that wakes up first after a stall clears up. The other one's sign is as old, and it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stall_takes_no_place_from_one_that_lives_where_many_have_gone() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "stall");
+    for number in 1..=3 {
+        ask(&mut lock, number, true).await;
+    }
+    for number in 4..=90_u64 {
+        ask(&mut lock, number, true).await;
+        let nonce = format!("{number:032x}");
+        lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
+    }
+    lock.now += 5_000_000;
+    for _ in 0..5 {
+        let heartbeat = heartbeat_of(3);
+        lock.run(&HOLDERS.heartbeat, &ALL, &heartbeat.each_ref().map(|arg| &**arg)).await.unwrap();
+        lock.now += 100_000;
+    }
+    assert!(lock.look().await.0.waiters.contains_key(&format!("@{:016x}", 2)), "the next in turn counts as dead");
 }
 
 #[tokio::test(flavor = "multi_thread")]

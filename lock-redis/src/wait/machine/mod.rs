@@ -159,8 +159,8 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 
     /// Takes the news of a waiter, if there are any.
-    pub fn take_news(&mut self, nonce: GrantId) -> Option<News> {
-        self.registry.waiter_mut(nonce)?.take_news()
+    pub fn take_news(&mut self, now: BootInstant, nonce: GrantId) -> Option<News> {
+        self.registry.waiter_mut(nonce)?.take_news(now)
     }
 
     /// Since when the server owes a waiter an answer about its lock. Not from its last one: until the next heartbeat nobody asks.

@@ -59,7 +59,7 @@ fn the_reply_to_an_older_heartbeat_does_not_move_the_question_back() {
     let due = beat(&mut machine, at(1000));
     let _ = machine.answered(at(1000), &due, &reply(at(500)));
     assert_eq!(machine.granted(at(1000), granted(1, 1), None), Action::Wake(1));
-    assert!(matches!(machine.take_news(id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1000)));
+    assert!(matches!(machine.take_news(at(1000), id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1000)));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_grant_that_a_heartbeat_finds_counts_from_the_heartbeat() {
     let due = beat(&mut machine, at(1800));
     let found = HeartbeatReply { queued: vec![false], grants: vec![granted(1, 1)], ..reply(at(1800)) };
     assert_eq!(machine.answered(at(1900), &due, &found).wake, [1]);
-    assert!(matches!(machine.take_news(id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1800)));
+    assert!(matches!(machine.take_news(at(1800), id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1800)));
 }
 
 #[test]
@@ -114,10 +114,21 @@ fn a_grant_that_a_heartbeat_finds_counts_although_the_clock_of_the_server_is_beh
     let _ = machine.queued(at(1000), id(1), &OneLock, reply);
     let due = beat(&mut machine, at(1800));
     let _ = machine.granted(at(1800), granted(1, 50), None);
-    assert_eq!(machine.take_news(id(1)), None, "one that is pushed may be of an earlier stay");
+    assert_eq!(machine.take_news(at(1800), id(1)), None, "one that is pushed may be of an earlier stay");
     let found = HeartbeatReply { queued: vec![false], grants: vec![granted(1, 50)], ..self::reply(at(1800)) };
     assert_eq!(machine.answered(at(1900), &due, &found).wake, [1]);
-    assert!(matches!(machine.take_news(id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1800)));
+    assert!(matches!(machine.take_news(at(1800), id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1800)));
+}
+
+#[test]
+fn a_grant_that_its_waiter_takes_too_late_is_asked_for_again() {
+    for (taken_at, is_in_time) in [(at(1900), true), (at(2100), false), (at(60_000), false)] {
+        let mut machine = queued(&[1], at(1000));
+        let claim = Granted { valid_for: Duration::from_secs(2), ..granted(1, 1) };
+        assert_eq!(machine.granted(at(1100), claim, None), Action::Wake(1));
+        let news = machine.take_news(taken_at, id(1)).unwrap();
+        assert_eq!(matches!(news, News::Granted(_)), is_in_time, "{news:?} at {taken_at:?}");
+    }
 }
 
 #[test]
@@ -126,7 +137,7 @@ fn a_grant_that_the_server_has_forgotten_is_asked_for_again() {
     let due = beat(&mut machine, at(1000));
     assert_eq!(machine.granted(at(1000), granted(1, 1), None), Action::Wake(1));
     let _ = machine.answered(at(1100), &due, &HeartbeatReply { known: false, ..reply(at(1000)) });
-    assert_eq!(machine.take_news(id(1)), Some(News::AskAgain));
+    assert_eq!(machine.take_news(at(1100), id(1)), Some(News::AskAgain));
 }
 
 #[test]
@@ -202,7 +213,7 @@ fn waiters_that_have_been_told_are_not_asked_for_until_they_have_heard_it() {
     told.queued[0] = false;
     let _ = machine.answered(at(2006), &due, &told);
     assert!(machine.next(at(2006)) >= at(2006).plus(SHORTEST_PERIOD), "nothing was lost");
-    assert_eq!(machine.take_news(id(1)), Some(News::AskAgain));
+    assert_eq!(machine.take_news(at(2006), id(1)), Some(News::AskAgain));
     assert_eq!(beat(&mut machine, at(3000)).nonces[..2], [id(1), id(3)]);
 }
 
@@ -242,7 +253,7 @@ fn an_answer_that_it_is_still_queued_is_a_newer_question() {
     let due = beat(&mut machine, at(1900));
     let _ = machine.answered(at(2000), &due, &reply(at(1900)));
     assert_eq!(machine.granted(at(2100), granted(1, 1), None), Action::Wake(1));
-    assert!(matches!(machine.take_news(id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1900)));
+    assert!(matches!(machine.take_news(at(1900), id(1)), Some(News::Granted(grant)) if grant.sent_at == at(1900)));
 }
 
 #[test]

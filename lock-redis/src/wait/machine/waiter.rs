@@ -66,8 +66,7 @@ impl<W: Clone> Waiter<W> {
         // A push is for a claim time, and a part of that may be over.
         let grant = if sent_at.is_none() { grant.with_claim() } else { grant };
         // What is already over, or was never asked for, must be confirmed first.
-        let fresh = now < from.plus(valid_for / 2);
-        self.news = Some(if fresh { News::Granted(grant) } else { News::AskAgain });
+        self.news = Some(if is_fresh(now, from, valid_for) { News::Granted(grant) } else { News::AskAgain });
         Some(self.wake.clone())
     }
 
@@ -89,10 +88,19 @@ impl<W: Clone> Waiter<W> {
         self.wake.clone()
     }
 
-    /// Takes its news, if there are any.
-    pub(super) fn take_news(&mut self) -> Option<News> {
-        self.news.take()
+    /// Takes its news, if there are any. A grant that has waited here for too long must be confirmed first.
+    pub(super) fn take_news(&mut self, now: BootInstant) -> Option<News> {
+        let news = self.news.take()?;
+        Some(match news {
+            News::Granted(grant) if !is_fresh(now, grant.sent_at, grant.valid_for) => News::AskAgain,
+            news => news,
+        })
     }
+}
+
+/// Whether so much is left of a grant that its claim comes in time.
+fn is_fresh(now: BootInstant, from: BootInstant, valid_for: Duration) -> bool {
+    now < from.plus(valid_for / 2)
 }
 
 impl<W> Waiter<W> {

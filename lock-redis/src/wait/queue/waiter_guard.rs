@@ -55,7 +55,7 @@ impl WaiterGuard {
     /// News are not lost.
     pub(crate) async fn news(&self) -> News {
         loop {
-            if let Some(news) = self.queues.lock().take_news(self.nonce) {
+            if let Some(news) = self.queues.lock().take_news(SystemClock.now(), self.nonce) {
                 return news;
             }
             self.told.notified().await;

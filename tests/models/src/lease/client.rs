@@ -265,7 +265,7 @@ impl Client {
         if self.asking.is_some() {
             return;
         }
-        match self.waiters.take_news(id(self.nonce)) {
+        match self.waiters.take_news(NOW, id(self.nonce)) {
             Some(News::Granted(grant)) => {
                 let token = grant.token.map_or(0, |token| token.as_u64());
                 // Neither is more than a few ticks, and tokens are few.
