@@ -30,13 +30,15 @@ pub(super) struct ScriptVote {
 /// Frees whatever the round; the largest number that a script keeps exactly.
 pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
 
-/// The release that an attempt owes a server, and since when it has been sending.
+/// The release that an attempt owes a server.
 #[derive(Debug, Clone)]
 pub(super) struct OwedRelease {
     pub(super) id: GrantId,
     /// The last round that it frees. It frees whatever those before have left, too.
     pub(super) last_round: u64,
-    pub(super) since: BootInstant,
+    /// The instant since when the attempt has been sending; `None` if it is of another client, which may have reached servers that this
+    /// one has not.
+    pub(super) since: Option<BootInstant>,
     /// The instant at which the servers have forgotten it by themselves.
     pub(super) over_at: BootInstant,
     pub(super) request: Arc<ScriptRequest>,
@@ -123,7 +125,7 @@ impl Member {
     /// Owes a release, if the server may have something of its attempt and there is room for it. One that frees later rounds too
     /// stays in its place.
     fn owe(&self, owed_release: OwedRelease, is_sent: bool) {
-        if !self.link.was_up_since(owed_release.since) {
+        if owed_release.since.is_some_and(|since| !self.link.was_up_since(since)) {
             return;
         }
         let mut owed_releases = self.owed_releases();
@@ -266,7 +268,7 @@ mod tests {
         let call = Call::of(["lock", "forced", "waiters"]);
         let call = call.with(["00112233445566778899aabbccddeeff", "1", "", "", "", "0", ""]);
         let request = ScriptRequest::new(&scripts::RELEASE, call, Phase::Release);
-        let (id, since) = (GrantId::random().unwrap(), SystemClock.now());
+        let (id, since) = (GrantId::random().unwrap(), Some(SystemClock.now()));
         OwedRelease { id, last_round: EVERY_ROUND, since, over_at, request: Arc::new(request) }
     }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::clock::BootInstant;
 use lock_core::driver::{Attempt, Kind, Released};
-use lock_core::{Error, GrantId, LockName, LossReason, Phase};
+use lock_core::{Error, GrantId, LeaseOptions, LockName, LossReason, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
@@ -102,10 +102,10 @@ impl ReleaseRequests {
     pub(super) fn left_over(&self, name: &LockName, id: GrantId, lasts: Duration) -> OwedRelease {
         let keys = self.keys.of(name, Kind::Mutex);
         let request = self.request(&keys, Phase::Release, ReleaseArgs::of(id, Tells::Nobody));
-        self.owed(id, EVERY_ROUND, BootInstant::from_origin(Duration::ZERO), lasts, request)
+        self.owed(id, EVERY_ROUND, None, lasts, request)
     }
 
-    /// The release of a grant of anybody, by force.
+    /// The release of a grant of anybody, by force, also at a server that is away now.
     ///
     /// # Errors
     /// If the lock is to be kept at a key that this client uses for something else.
@@ -116,7 +116,7 @@ impl ReleaseRequests {
             Phase::Inspect,
             ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
         );
-        Ok(self.owed(id, EVERY_ROUND, SystemClock.now(), Duration::ZERO, request))
+        Ok(self.owed(id, EVERY_ROUND, None, self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL), request))
     }
 
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved
@@ -138,7 +138,7 @@ impl ReleaseRequests {
         let args = ReleaseArgs { last_round, ..ReleaseArgs::of(attempt.id, tells) };
         let request = self.request(&self.keys.of(&attempt.name, Kind::Mutex), phase, args);
         let since = first_sent(attempt).unwrap_or(BootInstant::from_origin(Duration::ZERO));
-        self.owed(attempt.id, last_round, since, attempt.ttl, request)
+        self.owed(attempt.id, last_round, Some(since), attempt.ttl, request)
     }
 
     /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
@@ -146,7 +146,7 @@ impl ReleaseRequests {
         &self,
         id: GrantId,
         last_round: u64,
-        since: BootInstant,
+        since: Option<BootInstant>,
         ttl: Duration,
         request: Arc<ScriptRequest>,
     ) -> OwedRelease {

@@ -78,6 +78,33 @@ async fn a_server_that_missed_it_does_not_keep_it_under_the_former_id() {
     servers.have_nothing_left(ALL).await;
 }
 
+/// What others have taken is there although this client has never reached that server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_away_all_the_time_hears_of_an_adoption_and_of_a_release_by_force_when_it_is_back() {
+    let Some(servers) = Servers::start().await else { return };
+    let web = servers.client().await;
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let away = links[3].inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let worker = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    let connected = async || links.iter().filter(|link| link.open_connections() >= 2).count() == 4;
+    eventually("the others are connected", ms(8000), connected).await;
+    let detached = servers.hold_everywhere(&web.mutex("adoption").with_lease(long())).await.detach().await.unwrap();
+    let forced = servers.hold_everywhere(&web.mutex("forced").with_lease(long())).await;
+    let adopted = worker.adopt(&detached).await.unwrap();
+    assert!(worker.mutex("forced").force_release(forced.grant_id(), "it hangs").await.unwrap());
+    // Longer than a request takes.
+    tokio::time::sleep(ms(2500)).await;
+    away.heal().unwrap();
+    let former = async || servers.holding(ALL, "adoption", detached.grant).await.is_empty();
+    eventually("no server has it under the former id", ms(8000), former).await;
+    let freed = async || servers.holding(ALL, "forced", forced.grant_id()).await.is_empty();
+    eventually("no server has what was released by force", ms(8000), freed).await;
+    assert!(adopted.is_held());
+    adopted.release().await.unwrap();
+}
+
 /// They know the undo, but not the adoption, when both come.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_adoption_that_was_undone_is_not_sent_again_to_servers_that_did_not_know_its_script() {

@@ -42,7 +42,7 @@ fn two_of_five_that_stand_still_cost_nothing_and_are_clean_when_they_go_on() {
     });
 }
 
-/// It is the client's process that stands still, for longer than it is patient.
+/// It is the client's process that stands still, for longer than it is patient, and its connections end meanwhile.
 #[test]
 fn waits_of_a_process_that_stood_still_go_on() {
     const PATIENCE: Duration = Duration::from_secs(3);
@@ -75,7 +75,12 @@ fn waits_of_a_process_that_stood_still_go_on() {
         })
         .await;
         stand_still.send(()).unwrap();
-        tokio::time::sleep(PATIENCE * 2 + SHORT).await;
+        // What comes of it when it goes on is an error, at first.
+        tokio::time::sleep(PATIENCE).await;
+        for server in ALL {
+            servers.run(*server, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+        }
+        tokio::time::sleep(PATIENCE + SHORT).await;
         held.release().await.unwrap();
         let ends = tokio::time::timeout(ms(15_000), outcome).await.expect("one waits for ever");
         ends.unwrap().unwrap();

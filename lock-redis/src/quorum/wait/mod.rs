@@ -11,7 +11,7 @@ mod release_news;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::{Clock, Deadline, SystemClock};
+use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, wait};
 use lock_core::{Error, ErrorKind, Phase};
 
@@ -58,7 +58,7 @@ impl Waits {
     pub(super) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let place = self.queues.enter(&self.acquirer.check(attempt)?.lock);
         match place.first(attempt, deadline).await {
-            Ok(_first) => self.ask_until(attempt, &place, deadline).await,
+            Ok(first) => self.ask_until(attempt, &place, deadline, first.silent_since).await,
             Err(WaitEnded::Held) => Ok(None),
             Err(WaitEnded::Unknown) => {
                 let what = "no majority of the servers says that somebody holds the lock; another task of this client asks them";
@@ -73,10 +73,11 @@ impl Waits {
         attempt: &Attempt,
         place: &QueuePlace,
         deadline: Deadline,
+        silent_since: BootInstant,
     ) -> Result<Option<Grant>, Error> {
         let since = SystemClock.now();
         // The patience goes on from behind the waiters that were before it.
-        let (mut answered, mut may_be_held) = (place.silent_since(), false);
+        let (mut answered, mut may_be_held) = (silent_since, false);
         // Earlier rounds may still be carried out somewhere, whatever is said of later ones.
         let mut left = self.acquirer.leftovers();
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
@@ -96,8 +97,12 @@ impl Waits {
             place.asks();
             // Whoever is dropped during the round may be counted as well.
             let was_registered = place.registers(true);
-            let outcome = self.acquirer.round(attempt, Some(since), self.acquirer.until(), &mut left).await;
+            let until = self.acquirer.until();
+            let outcome = self.acquirer.round(attempt, Some(since), until, &mut left).await;
             let now = SystemClock.now();
+            if wait::stood_still(until, now) {
+                answered = now;
+            }
             if let Ok(round) = &outcome {
                 answered = now;
                 place.answered(!matches!(round, Round::Split));
@@ -143,7 +148,12 @@ impl Waits {
                 // A wait that ran out is undone by the core.
                 return if may_be_held { Ok(None) } else { left.judge(refused(false)) };
             }
-            place.pause(now.plus(pause).min(deadline.instant())).await;
+            let due = now.plus(pause).min(deadline.instant());
+            place.pause(due).await;
+            let now = SystemClock.now();
+            if wait::stood_still(due, now) {
+                answered = now;
+            }
         }
     }
 

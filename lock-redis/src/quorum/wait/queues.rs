@@ -225,6 +225,14 @@ impl QuorumQueue {
     }
 }
 
+/// The first place of a queue, until this is dropped.
+#[derive(Debug)]
+pub(in crate::quorum) struct FirstPlace<'a> {
+    /// The instant from which the patience of the one that has it counts.
+    pub(in crate::quorum) silent_since: BootInstant,
+    _permit: SemaphorePermit<'a>,
+}
+
 /// A waiter's place in a queue. The last one that leaves ends the queue.
 #[derive(Debug)]
 pub(in crate::quorum) struct QueuePlace {
@@ -241,7 +249,7 @@ impl QueuePlace {
         &self,
         attempt: &Attempt,
         deadline: Deadline,
-    ) -> Result<SemaphorePermit<'_>, WaitEnded> {
+    ) -> Result<FirstPlace<'_>, WaitEnded> {
         let mut first = pin!(self.queue.first.acquire());
         let mut awake_since = self.entered_at;
         loop {
@@ -249,7 +257,9 @@ impl QueuePlace {
             tokio::select! {
                 biased;
                 permit = first.as_mut() => match permit {
-                    Ok(permit) => return Ok(permit),
+                    Ok(permit) => {
+                        return Ok(FirstPlace { silent_since: self.silent_since().max(awake_since), _permit: permit });
+                    }
                     // It is never closed.
                     Err(_) => std::future::pending().await,
                 },
