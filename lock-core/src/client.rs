@@ -90,12 +90,24 @@ impl<B: Backend> Client<B> {
         self.backend.guarantees()
     }
 
-    /// Refuses a configuration that does not keep every promise in `wanted`.
+    /// Refuses a configuration that does not keep every promise in `wanted`. One that holds only with a reservation
+    /// ([`Support::Unless`](crate::Support::Unless)) is not kept.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend.name()))
+    }
+
+    /// Refuses a configuration that has nothing at all of a promise in `wanted`. One that holds with a reservation
+    /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
+    /// [`Guarantee::Record`](crate::Guarantee::Record), works there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
+    pub fn require_with_reservations(&self, wanted: &[Guarantee]) -> Result<(), Error> {
+        let required = self.guarantees().require_with_reservations(wanted);
+        required.map_err(|error| error.with_backend(self.backend.name()))
     }
 
     /// The owner that this client's grants carry.
@@ -171,7 +183,7 @@ impl<B: RecordBackend> Client<B> {
     /// A handle for the mutex of this name with the record beside it. No traffic; the name is checked when it is first used.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no sound fencing tokens or keeps no
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no fencing tokens or keeps no
     /// records, and for a key that is shared with other libraries.
     pub fn recorded(&self, name: impl Into<LockName>) -> Result<RecordedMutex, Error> {
         let backend: Arc<dyn RecordBackend> = self.backend.clone();

@@ -117,7 +117,7 @@ impl Locks {
     /// Returns a handle for the mutex of this name with the record beside it. No traffic.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the backend keeps no records, as it is configured, or has no sound fencing tokens, and for
+    /// [`ErrorKind::Unsupported`] where the backend keeps no records, as it is configured, or has no fencing tokens, and for
     /// a key that is shared with other libraries.
     pub fn recorded(&self, name: impl Into<LockName>) -> Result<RecordedMutex, Error> {
         let name = self.core.canonical(name);
@@ -159,12 +159,24 @@ impl Locks {
         self.mutex.guarantees()
     }
 
-    /// Refuses a configuration that does not keep every promise in `wanted`.
+    /// Refuses a configuration that does not keep every promise in `wanted`. One that holds only with a reservation
+    /// ([`Support::Unless`](crate::Support::Unless)) is not kept.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`], listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
+    }
+
+    /// Refuses a configuration that has nothing at all of a promise in `wanted`. One that holds with a reservation
+    /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
+    /// [`Guarantee::Record`](crate::Guarantee::Record), works there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`], listing everything that fails at once.
+    pub fn require_with_reservations(&self, wanted: &[Guarantee]) -> Result<(), Error> {
+        let required = self.guarantees().require_with_reservations(wanted);
+        required.map_err(|error| error.with_backend(self.backend_name()))
     }
 
     /// Ends the client in good order: waits until the server has confirmed what goes on in the background, for at most

@@ -316,10 +316,12 @@ impl Error {
         !self.0.ended_early && !matches!(self.0.kind, Indeterminate | Protocol | TimedOut)
     }
 
-    /// Whether calling again can help.
+    /// Whether calling again can help. Of [`NotHeld`](ErrorKind::NotHeld) it can if the lock was lost, as it can of
+    /// [`Lost`](ErrorKind::Lost): the next acquisition is a new one.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.0.kind {
+            ErrorKind::NotHeld if self.0.loss.is_some() => Retry::Later,
             ErrorKind::Unavailable | ErrorKind::Lost => Retry::Later,
             ErrorKind::Indeterminate | ErrorKind::TimedOut => Retry::AfterLease,
             _ => Retry::Never,
@@ -401,5 +403,16 @@ mod tests {
             let error = Error::new(kind, Phase::Acquire, "the test");
             assert_eq!((error.retry(), error.is_definite()), (retry, definite), "{kind}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_loss_that_the_release_notices_is_no_reason_to_give_up() {
+        let locks = crate::MemoryLocks::new();
+        let mutex = locks.mutex("a");
+        let guard = mutex.lock().await.unwrap();
+        mutex.force_release(guard.grant_id(), "the test").await.unwrap();
+        let error = guard.release().await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::NotHeld, Retry::Later));
+        assert_eq!(Error::new(ErrorKind::NotHeld, Phase::Acquire, "never").retry(), Retry::Never);
     }
 }

@@ -23,10 +23,18 @@
 //!
 //! # Watching locks
 //! Through `tracing`, at level `DEBUG`: a span for each acquisition that asks the server (`lock.acquire`), each step
-//! that asks for several locks at once (`lock.acquire_several`; it ends `one_by_one` where they are taken one by one), each release
-//! that is waited for (`lock.release`), each request for renewals (`lock.renew`) and each job in the background
-//! (`lock.reap`). Each carries its `outcome`: `granted`, `refused`, `cancelled` for a dropped future, or the kind of the
-//! error. A loss is an event at level `WARN`.
+//! that asks for several locks at once (`lock.acquire_several`), each release that is waited for (`lock.release`), each mutex that is
+//! left (`lock.leave`), each request for renewals (`lock.renew`) and each job in the background (`lock.reap`). Each carries its
+//! `outcome`; a loss is an event at level `WARN`.
+//!
+//! | span | outcome, unless it is the kind of an error, or `cancelled` for a dropped future |
+//! |---|---|
+//! | `lock.acquire` | `granted`, `refused` |
+//! | `lock.acquire_several` | `granted`, `refused`; `one_by_one` where the locks are taken one by one |
+//! | `lock.release` | `released` |
+//! | `lock.leave` | `left` |
+//! | `lock.renew` | `answered`, with the numbers `renewed`, `lost` and `unknown` |
+//! | `lock.reap` | `done`, `given up` |
 //!
 //! Through `metrics`, labelled with the backend: the histograms `lock_wait_seconds`, `lock_wake_to_grant_seconds` (from the
 //! push that woke a waiter to its guard), `lock_hold_seconds` and `lock_renewal_margin_seconds`; the counters

@@ -13,7 +13,7 @@ use crate::term::Term;
 /// Leads: from [`Election::campaign`](crate::Election::campaign) until it [steps down](Leadership::step_down), is dropped, or has lost
 /// its lock. What can be asked of it is on [`Term`], to which it dereferences.
 ///
-/// A term that is over stays over, and its lock goes on being renewed: step down or drop it, or nobody leads.
+/// A term that is over stays over, and its lock goes on being renewed: no other process can lead until this steps down or is dropped.
 ///
 /// # Examples
 /// ```

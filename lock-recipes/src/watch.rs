@@ -42,7 +42,7 @@ impl LeadershipWatch {
     /// does not lead counts as told.
     ///
     /// # Cancel safety
-    /// Dropping it has no effect: nothing is told by then.
+    /// A dropped call loses nothing: the next one tells the same change.
     pub async fn changed(&mut self) -> Option<FencingToken> {
         loop {
             // Before the look, so that what changes after it wakes.

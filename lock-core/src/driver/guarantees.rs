@@ -71,7 +71,7 @@ guarantees! {
     ExclusionAcrossRestart => exclusion_across_restart,
     /// Never two holders when another server takes over.
     ExclusionAcrossFailover => exclusion_across_failover,
-    /// Every grant carries a fencing token that grows.
+    /// Every grant carries a fencing token that grows, as long as the server keeps its data and no other one takes over.
     Fencing => fencing,
     /// Tokens keep growing when the server crashes and comes back.
     FencingAcrossRestart => fencing_across_restart,

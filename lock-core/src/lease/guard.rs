@@ -208,8 +208,8 @@ impl Lease {
     /// # Errors
     /// - [`ErrorKind::Lost`] if the lock is lost, with the reason;
     /// - [`ErrorKind::InvalidArgument`] if `ttl` is below 100 ms, above 24 h or above the configuration's longest lease;
-    /// - [`ErrorKind::Indeterminate`] if no answer came, or one that did not confirm the new end: the lease ends as it would have
-    ///   without the call.
+    /// - [`ErrorKind::Unavailable`] if the server cannot be reached, or refuses for now, and [`ErrorKind::Indeterminate`] if no answer
+    ///   came, or one that did not confirm the new end: the lease ends as it would have without the call.
     ///
     /// # Cancel safety
     /// The extension may be carried out at the server although the future was dropped; the guard then does not count

@@ -20,8 +20,9 @@ use crate::token::FencingToken;
 ///
 /// Nobody renews it on its way: it ends with its lease unless it is adopted before. It can be adopted once. A message that was
 /// delivered twice gives the second one [`ErrorKind::NotHeld`]. On a quorum of servers two that adopt at one moment may both fail, and so may one
-/// that reaches no majority: then it is detached as before, or nobody holds the lock any more. Whoever reads the message can take the lock over, so it is to be kept as a
-/// secret is.
+/// that reaches no majority: then it is detached as before, or nobody holds the lock any more. Adoption goes by the name and the
+/// grant's id alone, which [`inspect`](crate::Mutex::inspect) and traces show as well: whoever knows both, and may write to the server, can take
+/// the lock over.
 ///
 /// # Examples
 /// ```

@@ -83,7 +83,9 @@ impl Mutex {
     /// Turns the handle into one whose guards carry a fencing token by their type.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no sound tokens.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no fencing tokens. Whether they keep growing when a server
+    /// restarts or another one takes over is another question: [`Guarantee::FencingAcrossRestart`](crate::Guarantee::FencingAcrossRestart),
+    /// [`Guarantee::FencingAcrossFailover`](crate::Guarantee::FencingAcrossFailover).
     pub fn fenced(self) -> Result<Fenced<Self>, Error> {
         self.core.require_fencing(&self.name)?;
         Ok(Fenced::new(self))
@@ -348,8 +350,9 @@ impl MutexGuard {
     ///
     /// # Errors
     /// The guard comes back in the error: [`Unsupported`](crate::ErrorKind::Unsupported) where grants cannot be passed on
-    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption), and at a key that is shared with Redisson), [`Lost`](crate::ErrorKind::Lost) if the lock is lost, and those of
-    /// [`extend`](Lease::extend).
+    /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption), and at a key that is shared with Redisson), [`Lost`](crate::ErrorKind::Lost) if the lock is lost,
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if an earlier request for this lock may still be carried out (detach it a little
+    /// later), and those of [`extend`](Lease::extend).
     ///
     /// # Cancel safety
     /// The guard of a dropped call is released in the background.
@@ -360,8 +363,8 @@ impl MutexGuard {
     /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, which may be sooner or later than its lease would
     /// have ended, and is free then, on memcached up to 6 s later. It is not renewed any more, and no drop, no late release and no end of this client frees it before. On
     /// ZooKeeper the client keeps the time, and the lock ends with the client's session at the latest
-    /// ([`Guarantee::Leave`](crate::Guarantee::Leave)). `inspect` shows it, elsewhere than there under an id of its own, and by what it shows the
-    /// lock can be freed by force. Where a reply was lost, the time may begin anew with the repetition: up to one operation timeout later.
+    /// ([`Guarantee::Leave`](crate::Guarantee::Leave)). [`inspect`](Mutex::inspect) lists it, under another grant id except on ZooKeeper, and
+    /// [`force_release`](Mutex::force_release) with that id frees it. Where a reply was lost, the time may begin anew with the repetition: up to one operation timeout later.
     ///
     /// # Examples
     /// ```

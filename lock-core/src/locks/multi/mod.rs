@@ -46,7 +46,7 @@ use taking::Taking;
 /// ```
 ///
 /// # Errors
-/// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`] if there is none, if a name
+/// Those of [`Mutex::lock`]; [`ErrorKind::InvalidArgument`] if there is none, if a lock
 /// comes twice, or if they come from different clients; [`ErrorKind::Lost`] if one was lost while
 /// the others were waited for: the wait that it cuts short is undone in the background. What was taken is released first. If that is not confirmed in time (as for [`try_lock_all`]), it goes on in the
 /// background, and the error is [`ErrorKind::Indeterminate`] with the other one as its source.

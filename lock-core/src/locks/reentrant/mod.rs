@@ -106,7 +106,9 @@ impl ReentrantMutex {
     /// Turns the handle into one whose guards carry a fencing token by their type.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where the configuration has no sound tokens.
+    /// [`ErrorKind::Unsupported`] where the configuration has no fencing tokens. Whether they keep growing when a server
+    /// restarts or another one takes over is another question: [`Guarantee::FencingAcrossRestart`](crate::Guarantee::FencingAcrossRestart),
+    /// [`Guarantee::FencingAcrossFailover`](crate::Guarantee::FencingAcrossFailover).
     pub fn fenced(self) -> Result<Fenced<Self>, Error> {
         self.core.require_fencing(&self.name)?;
         Ok(Fenced::new(self))

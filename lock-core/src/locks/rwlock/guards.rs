@@ -103,7 +103,7 @@ impl WriteGuard {
     }
 
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token
-    /// stays. Waiting readers in front of the queue are let in.
+    /// stays. Readers at the front of the queue are let in.
     ///
     /// # Examples
     /// ```
