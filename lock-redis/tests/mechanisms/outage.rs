@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks, Retry};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
 use crate::server::{
     HAND_OVER, PROMPTLY, SHORT, SLACK, Server, about_time, eventually, hasty, long, ms, obtain, refused, soon,
@@ -30,6 +31,43 @@ async fn a_server_that_is_down_at_connect_is_unavailable_until_it_is_up() {
     server.cont().unwrap();
     drop(locks);
     crate::links::are_gone(&server).await;
+}
+
+/// Their client cannot cancel them for longer than the core tries, and the lock is held and waited for by others meanwhile. Then it waits
+/// again, which keeps everything alive that it has in the queue.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes"]
+async fn waiters_that_could_not_be_cancelled_keep_nobody_waiting_when_their_client_is_back() {
+    const WAITERS: usize = 10;
+    let Some(server) = Server::start().await else { return };
+    let (holder, other) = (server.client().await, server.client().await);
+    let link = Proxy::to(server.address(), Protocol::Resp).unwrap();
+    let config = RedisConfig::new(format!("redis://{}", link.address())).with_client(hasty());
+    let locks = RedisLocks::connect_with(config).await.unwrap();
+    let held = holder.mutex("outage").with_lease(long()).lock().await.unwrap();
+    let wait = |locks: &RedisLocks| {
+        let mutex = locks.mutex("outage").with_lease(long());
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    let gave_up: Vec<_> = (0..WAITERS).map(|_| wait(&locks)).collect();
+    server.until_queued("outage", WAITERS).await;
+    let next = wait(&other);
+    server.until_queued("outage", WAITERS + 1).await;
+    let away = link.inject(LinkFault::new(Toxic::Blackhole, Direction::Both));
+    for waiting in gave_up {
+        assert!(soon("it gives up", ms(10_000), waiting).await.unwrap().is_err());
+    }
+    // The core tries for a minute, and one operation timeout more.
+    tokio::time::sleep(ms(75_000)).await;
+    away.heal().unwrap();
+    let comes_back = wait(&locks);
+    server.until_queued("outage", WAITERS + 2).await;
+    let released = Instant::now();
+    held.release().await.unwrap();
+    let granted = soon("the next one is granted", ms(60_000), next).await.unwrap().unwrap();
+    assert!(released.elapsed() < ms(5000), "took {:?}", released.elapsed());
+    granted.release().await.unwrap();
+    soon("the one that came back is granted", PROMPTLY, comes_back).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[test]
