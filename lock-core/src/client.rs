@@ -101,7 +101,7 @@ impl<B: Backend> Client<B> {
 
     /// Refuses a configuration that has nothing at all of a promise in `wanted`. One that holds with a reservation
     /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
-    /// [`Guarantee::Record`](crate::Guarantee::Record), works there.
+    /// [`Guarantee::Record`], works there.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.

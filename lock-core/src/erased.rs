@@ -170,7 +170,7 @@ impl Locks {
 
     /// Refuses a configuration that has nothing at all of a promise in `wanted`. One that holds with a reservation
     /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
-    /// [`Guarantee::Record`](crate::Guarantee::Record), works there.
+    /// [`Guarantee::Record`], works there.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`], listing everything that fails at once.
