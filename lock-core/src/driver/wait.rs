@@ -26,7 +26,7 @@ pub fn pauses(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> 
 }
 
 /// Whether this process, or its runtime, stood still before a sleep came to its end, which was `due` earlier than `now`. Nobody could have
-/// answered it meanwhile, so a patience that is over then begins anew.
+/// answered it meanwhile, so a patience that is over then begins anew. A standstill that ends within half a second after `due` is not seen.
 #[must_use]
 pub fn stood_still(due: BootInstant, now: BootInstant) -> bool {
     now.since(due) > LATE

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::BootInstant;
 use lock_core::driver::{Kind, Operator, Released};
-use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LockName, Owner, Phase};
+use lock_core::{Error, ErrorKind, GrantId, Holder, Inspection, LeaseOptions, LockName, Owner, Phase};
 
 use super::NAME;
 use super::member::Member;
@@ -81,7 +81,12 @@ impl Operator for Inspector {
         only_mutex(kind)?;
         let why = serde_json::json!([by.to_string(), why]).to_string();
         let answers = self.requests.send(&self.requests.force(name, grant, &why)?);
-        Ok(self.requests.confirmed(answers, Phase::Inspect).await?.released == Released::Done)
+        let is_released = self.requests.confirmed(answers, Phase::Inspect).await?.released == Released::Done;
+        if is_released {
+            // Another client has put it at the servers, and one that is away may keep it. Not before: what failed is not to happen later.
+            drop(self.requests.send(&self.requests.left_over(name, grant, LeaseOptions::MAX_TTL)));
+        }
+        Ok(is_released)
     }
 }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::BootInstant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Kind, Released};
-use lock_core::{Error, GrantId, LeaseOptions, LockName, LossReason, Phase};
+use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
 use super::NAME;
 use super::fan_out::FanOut;
@@ -105,7 +105,7 @@ impl ReleaseRequests {
         self.owed(id, EVERY_ROUND, None, lasts, request)
     }
 
-    /// The release of a grant of anybody, by force, also at a server that is away now.
+    /// The release of a grant of anybody, by force.
     ///
     /// # Errors
     /// If the lock is to be kept at a key that this client uses for something else.
@@ -116,7 +116,7 @@ impl ReleaseRequests {
             Phase::Inspect,
             ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
         );
-        Ok(self.owed(id, EVERY_ROUND, None, self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL), request))
+        Ok(self.owed(id, EVERY_ROUND, Some(SystemClock.now()), Duration::ZERO, request))
     }
 
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved

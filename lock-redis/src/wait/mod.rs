@@ -141,6 +141,9 @@ impl Waits {
                 Err(error) => error,
             };
             let now = SystemClock.now();
+            if wait::stood_still(until, now) {
+                silent_since = now;
+            }
             let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
             if !passes || deadline.has_passed(now) || now.since(silent_since) >= attempt.patience {
                 return Err(honest(attempt, error, unknown, ticket.is_some()));
@@ -148,7 +151,12 @@ impl Waits {
             if !error.is_definite() {
                 unknown.get_or_insert(error);
             }
-            SystemClock.sleep_until(now.plus(PAUSE).min(deadline.instant())).await;
+            let due = now.plus(PAUSE).min(deadline.instant());
+            SystemClock.sleep_until(due).await;
+            let now = SystemClock.now();
+            if wait::stood_still(due, now) {
+                silent_since = now;
+            }
         }
     }
 }

@@ -105,6 +105,36 @@ async fn a_server_that_was_away_all_the_time_hears_of_an_adoption_and_of_a_relea
     adopted.release().await.unwrap();
 }
 
+/// The operator is told that nothing was done, and so nothing is done when the servers can be reached again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_by_force_that_failed_for_certain_does_not_happen_later() {
+    let Some(servers) = Servers::start().await else { return };
+    let holder = servers.client().await;
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let operator = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    servers.hold_everywhere(&operator.mutex("other")).await.release().await.unwrap();
+    let held = servers.hold_everywhere(&holder.mutex("forced").with_lease(long())).await;
+    let cut =
+        |toxic: Toxic| links.iter().map(|link| link.inject(LinkFault::new(toxic.clone(), Direction::Both))).collect();
+    let (away, ended): (Vec<_>, Vec<_>) = (cut(Toxic::Refuse), cut(Toxic::Reset));
+    eventually("it knows that the links are down", ms(8000), async || {
+        operator.mutex("other").try_lock().await.is_err_and(|error| error.is_definite())
+    })
+    .await;
+    let error = operator.mutex("forced").force_release(held.grant_id(), "it hangs").await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unavailable && error.is_definite(), "{error}");
+    for fault in away.into_iter().chain(ended) {
+        fault.heal().unwrap();
+    }
+    // Behind everything that was to be sent to these servers.
+    servers.hold_everywhere(&operator.mutex("other")).await.release().await.unwrap();
+    held.extend(ms(60_000)).await.unwrap();
+    assert_eq!(servers.holding(ALL, "forced", held.grant_id()).await.len(), 5);
+    held.release().await.unwrap();
+}
+
 /// They know the undo, but not the adoption, when both come.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_adoption_that_was_undone_is_not_sent_again_to_servers_that_did_not_know_its_script() {

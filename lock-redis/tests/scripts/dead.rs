@@ -65,6 +65,24 @@ async fn a_stall_takes_no_place_from_one_that_lives_where_many_have_gone() {
     assert!(lock.look().await.0.waiters.contains_key(&format!("@{:016x}", 2)), "the next in turn counts as dead");
 }
 
+/// Each of them comes when there was no sign for so long that the server may have stood still.
+#[tokio::test(flavor = "multi_thread")]
+async fn signs_of_clients_that_come_seldom_are_cleared_while_a_dead_one_waits() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "seldom");
+    let holder = [&*format!("{:032x}", 1), &format!("{:016x}", 1), "86400000", "{}", "", "", CHANNELS, "", "W"];
+    lock.run(&HOLDERS.acquire, &ALL, &holder).await.unwrap();
+    ask(&mut lock, 2, true).await;
+    for number in 3..=300_u64 {
+        ask(&mut lock, number, true).await;
+        let nonce = format!("{number:032x}");
+        lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
+        lock.now += 5_000_000;
+    }
+    let waiters = lock.look().await.0.waiters.len();
+    assert!(waiters < 120, "{waiters} fields");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_gets_past_any_number_of_dead_waiters() {
     let Some(server) = server().await else { return };

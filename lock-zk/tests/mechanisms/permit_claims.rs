@@ -118,7 +118,6 @@ async fn another_limit_is_refused_and_leaves_nothing() {
     held.release().await.unwrap();
 }
 
-/// Each request of a wait for a permit loses its answer once, and the connection with it.
 /// The one node of many permits is replaced by one for fewer, with a number behind those of the claim.
 #[tokio::test]
 async fn a_claim_counts_permits_some_of_which_are_released_meanwhile() {
@@ -142,6 +141,7 @@ async fn a_claim_counts_permits_some_of_which_are_released_meanwhile() {
     soon("it is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// Each request of a wait for a permit loses its answer once, and the connection with it.
 #[tokio::test]
 async fn a_permit_whose_answer_is_lost_is_found_and_is_one() {
     let Some(server) = server().await else { return };

@@ -38,6 +38,25 @@ async fn what_has_no_time_left_is_not_sent_and_told_so() {
 }
 
 #[tokio::test]
+async fn a_server_that_turns_a_connection_away_has_carried_nothing_out() {
+    let (server, place) = socket().await;
+    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+    let turns_away = async {
+        let mut accepted = server.accept().await.unwrap().0;
+        let _ = tokio::io::AsyncReadExt::read(&mut accepted, &mut [0; 512]).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut accepted, b"ERROR Too many open connections\r\n").await.unwrap();
+    };
+    let forget = || Command::Forget { key: crate::store::keys::writer("a") };
+    let (answers, ()) = tokio::join!(link.run(vec![forget(), forget()]), turns_away);
+    for answer in answers {
+        let CommandAnswer::Failed(failure) = answer else { panic!("{answer:?}") };
+        let error = link.error(failure, Phase::Release);
+        assert!(error.kind() == lock_core::ErrorKind::Unavailable && error.is_definite(), "{error}");
+    }
+    assert!(link.pool().idle.is_empty());
+}
+
+#[tokio::test]
 async fn a_connection_is_kept_for_whoever_was_handed_the_right_to_it() {
     let (_server, place) = socket().await;
     let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 2, Duration::from_secs(60));

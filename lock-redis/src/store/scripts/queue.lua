@@ -210,12 +210,13 @@ local function replied(nonce, own, more) return { nonce, more and 2 or 1, unpack
 -- Clients that have gone leave a sign behind; with a queue that never empties somebody has to clear up, a little at a time.
 local function sweep(ms)
   if redis.call('HLEN', WAITERS) <= 2 * redis.call('ZCARD', QUEUE) + 64 then return end
-  -- After a stall the signs of those who live are old, too.
-  if within(redis.call('HGET', WAITERS, '#grace'), ms, LIVENESS + STALL) then return end
+  -- After a stall the signs of those who live are old, too: only who was dead before is gone.
+  local limit, grace, stalled = ms, unpack(redis.call('HMGET', WAITERS, '#grace', '#stalled'))
+  if within(grace, ms, LIVENESS + STALL) then limit = tonumber(stalled) end
   local dead, from = {}, redis.call('HGET', WAITERS, '#swept') or '0'
   local next, some = unpack(redis.call('HSCAN', WAITERS, from, 'COUNT', SWEEP))
   for i = 1, #some, 2 do
-    if string.sub(some[i], 1, 1) == '@' and tonumber(some[i + 1]) < ms then dead[#dead + 1] = some[i] end
+    if string.sub(some[i], 1, 1) == '@' and tonumber(some[i + 1]) < limit then dead[#dead + 1] = some[i] end
   end
   if dead[1] then redis.call('HDEL', WAITERS, unpack(dead)) end
   redis.call('HSET', WAITERS, '#swept', next)

@@ -58,7 +58,7 @@ impl WaitQueues {
         waiters.is_busy(SystemClock.now(), lock)
     }
 
-    /// Nothing of this attempt can be granted any more, or nobody cares any more.
+    /// Nothing of this attempt can be granted any more.
     pub(crate) fn forget(&self, nonce: GrantId) {
         self.lock().forget(nonce);
     }
