@@ -219,7 +219,8 @@ async fn a_wait_goes_on_when_the_server_has_no_connection_to_spare() {
         is_full = &said == b"ERROR";
         crowd.push(stream);
     }
-    (cut.heal().unwrap(), refused.heal().unwrap());
+    cut.heal().unwrap();
+    refused.heal().unwrap();
     pass(Duration::from_secs(1)).await;
     assert!(!wait.is_finished(), "it has ended: {:?}", wait.await);
     drop(crowd);
