@@ -80,6 +80,7 @@ mod panics;
 pub mod processes;
 mod run;
 mod stalls;
+mod stopped_runtime;
 pub mod testing;
 mod time;
 mod trace;

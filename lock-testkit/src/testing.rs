@@ -15,6 +15,7 @@ use lock_core::{Error, ErrorKind, Lease};
 
 use crate::error::Missing;
 use crate::run::{REQUIRE_VARIABLE, runtime};
+pub use crate::stopped_runtime::StoppedRuntime;
 use crate::time;
 use crate::void_runs;
 

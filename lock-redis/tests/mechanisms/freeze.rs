@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, Phase, RedisConfig, RedisLocks};
-use tokio::sync::oneshot;
+use lock_testkit::testing::StoppedRuntime;
 
 use crate::bounds;
 use crate::queue::QueuedTasks;
@@ -202,28 +202,20 @@ fn waits_of_a_process_that_stood_still_go_on() {
         let mut options = hasty();
         options.patience = PATIENCE;
         let config = RedisConfig::new(server.url()).with_client(options);
-        let ((stand_still, told), (tell, outcome)) = (oneshot::channel(), oneshot::channel());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let locks = RedisLocks::connect_with(config).await.unwrap();
-                let waits = [(); 3].map(|()| {
-                    let mutex = locks.mutex("held").with_lease(long());
-                    tokio::spawn(async move { mutex.lock().await?.release().await })
-                });
-                let _: Result<(), _> = told.await;
-                std::thread::sleep(PATIENCE * 2);
-                let ends = futures_util::future::join_all(waits).await;
-                // The test may have failed meanwhile.
-                let _ = tell.send(ends.into_iter().map(Result::unwrap).collect::<Result<Vec<_>, _>>());
-            });
+        let waits = StoppedRuntime::run(async move || {
+            let locks = RedisLocks::connect_with(config).await.unwrap();
+            let wait = |()| {
+                let mutex = locks.mutex("held").with_lease(long());
+                tokio::spawn(async move { mutex.lock().await?.release().await })
+            };
+            [(); 3].map(wait).into()
         });
         server.until_queued("held", 3).await;
-        stand_still.send(()).unwrap();
-        // The server has dropped them from its queue as waiters that gave no sign of life, or not yet.
+        let ended = waits.stand_still(PATIENCE * 2, ms(30_000));
+        // So that they find the lock held when they go on.
         tokio::time::sleep(PATIENCE * 2 + SHORT).await;
         held.release().await.unwrap();
-        soon("the waits end", PROMPTLY * 3, outcome).await.unwrap().unwrap();
+        ended.await.unwrap();
     });
 }
 

@@ -78,7 +78,7 @@ async fn a_server_that_missed_it_does_not_keep_it_under_the_former_id() {
     servers.have_nothing_left(ALL).await;
 }
 
-/// What others have taken is there although this client has never reached that server.
+/// Others have taken it at that server, which this client has never reached.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_away_all_the_time_hears_of_an_adoption_and_of_a_release_by_force_when_it_is_back() {
     let Some(servers) = Servers::start().await else { return };

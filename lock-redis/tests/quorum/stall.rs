@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lock_redis::{ErrorKind, LossReason, QuorumLocks};
-use tokio::sync::oneshot;
+use lock_testkit::testing::StoppedRuntime;
 
 use crate::bounds;
 use crate::servers::{ALL, SHORT, SLACK, Servers, about_time, eventually, hasty, key, long, ms, obtain};
@@ -53,28 +53,20 @@ fn waits_of_a_process_that_stood_still_go_on() {
         let mut options = hasty();
         options.patience = PATIENCE;
         let config = servers.config().with_client(options);
-        let ((stand_still, told), (tell, outcome)) = (oneshot::channel(), oneshot::channel());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let locks = QuorumLocks::connect_with(config).await.unwrap();
-                let waits = [(); 3].map(|()| {
-                    let mutex = locks.mutex("held").with_lease(long());
-                    tokio::spawn(async move { mutex.lock().await?.release().await })
-                });
-                let _: Result<(), _> = told.await;
-                std::thread::sleep(PATIENCE * 2);
-                let ends = futures_util::future::join_all(waits).await;
-                // The test may have failed meanwhile.
-                let _ = tell.send(ends.into_iter().map(Result::unwrap).collect::<Result<Vec<_>, _>>());
-            });
+        let waits = StoppedRuntime::run(async move || {
+            let locks = QuorumLocks::connect_with(config).await.unwrap();
+            let wait = |()| {
+                let mutex = locks.mutex("held").with_lease(long());
+                tokio::spawn(async move { mutex.lock().await?.release().await })
+            };
+            [(); 3].map(wait).into()
         });
         let waiters = format!("{}:w", key("held"));
         eventually("somebody waits", ms(5000), async || {
             (servers.run(0, &["EXISTS", &waiters]).await.as_int() == Some(1)).then_some(())
         })
         .await;
-        stand_still.send(()).unwrap();
+        let ended = waits.stand_still(PATIENCE * 2, ms(30_000));
         // What comes of it when it goes on is an error, at first.
         tokio::time::sleep(PATIENCE).await;
         for server in ALL {
@@ -82,8 +74,7 @@ fn waits_of_a_process_that_stood_still_go_on() {
         }
         tokio::time::sleep(PATIENCE + SHORT).await;
         held.release().await.unwrap();
-        let ends = tokio::time::timeout(ms(15_000), outcome).await.expect("one waits for ever");
-        ends.unwrap().unwrap();
+        ended.await.unwrap();
     });
 }
 

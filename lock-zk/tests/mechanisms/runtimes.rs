@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use lock_testkit::testing::StoppedRuntime;
 use lock_testkit_servers::zookeeper::{ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{ClientOptions, Error, ErrorKind, MutexGuard, ZkConfig, ZkLocks};
 use tokio::runtime::Builder;
@@ -171,24 +172,15 @@ async fn a_wait_of_a_process_that_stood_still_goes_on_in_the_next_session() {
     let mut options = ClientOptions::default();
     options.patience = PATIENCE;
     let config = ZkConfig::new(server.url()).with_session_timeout(SESSION).with_tick_time(ms(200)).with_client(options);
-    let ((stand_still, told), (tell, outcome)) = (oneshot::channel(), oneshot::channel());
-    thread::spawn(move || {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let locks = connected(config).await;
-            let waiting = waits(&locks, "held");
-            let _: Result<(), _> = told.await;
-            thread::sleep(SESSION + PATIENCE + ms(2000));
-            let granted = waiting.await.unwrap();
-            // The test may have failed meanwhile.
-            let _ = tell.send(granted.as_ref().map(|_| ()).map_err(ToString::to_string));
-        });
+    let waiting = StoppedRuntime::run(async move || {
+        let mutex = connected(config).await.mutex("held");
+        vec![tokio::spawn(async move { mutex.lock().await?.release().await })]
     });
     are(&truth, "held", 2).await;
-    stand_still.send(()).unwrap();
+    let ended = waiting.stand_still(SESSION + PATIENCE + ms(2000), AT_LAST);
     // The servers have ended its session; it waits again when it goes on.
     are(&truth, "held", 1).await;
     are(&truth, "held", 2).await;
     held.release().await.unwrap();
-    soon("the wait ends", AT_LAST, outcome).await.unwrap().unwrap();
+    ended.await.unwrap();
 }
