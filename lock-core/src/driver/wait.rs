@@ -14,11 +14,11 @@ use crate::error::{Error, ErrorKind, Phase};
 /// The first pause between two tries.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// A timer that ends later than this was one of a process that stood still.
-const LATE: Duration = Duration::from_millis(500);
-
 /// The longest pause between two tries, before jitter.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+
+/// A timer that ends later than this was one of a process that stood still.
+const LATE: Duration = Duration::from_millis(500);
 
 /// An endless sequence of growing, jittered pauses up to `cap` (jitter comes on top, at most once more the pause).
 pub fn pauses(first: Duration, cap: Duration) -> impl Iterator<Item = Duration> + Send + use<> {

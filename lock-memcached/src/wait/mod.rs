@@ -135,9 +135,8 @@ impl<W: WantedLock> Waiter<'_, W> {
 
     /// Stands in the queue until it is the first one, and asks then.
     async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
-        let mut limits = self.limits;
         loop {
-            let until = match self.queue.stands(&limits) {
+            let until = match self.queue.stands(&self.limits) {
                 Standing::Until(until) => until,
                 Standing::Over => return Ok(None),
                 Standing::Silent(patience) => {
@@ -151,8 +150,8 @@ impl<W: WantedLock> Waiter<'_, W> {
                 () = SystemClock.sleep_until(until) => {}
             }
             let now = SystemClock.now();
-            if wait::stood_still(until, now) && !limits.deadline.has_passed(now) {
-                limits.since = now;
+            if wait::stood_still(until, now) && !self.limits.deadline.has_passed(now) {
+                self.queue.state().turns.awakes(now);
             }
         }
         // Who was before it has the lock now, or has released it already: too soon for it to be handed over.

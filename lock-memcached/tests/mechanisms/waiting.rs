@@ -1,9 +1,11 @@
 //! The cost of waiting at the server, which is asked again and again.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_memcached::{ErrorKind, MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_testkit::testing::StoppedRuntime;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{client, config, eventually, open, pass, server};
@@ -165,34 +167,36 @@ async fn waits_for_many_names_far_away_do_not_keep_renewals_from_their_turn() {
     own.release().await.unwrap();
 }
 
-/// The one that looks has its answer when the process goes on; the one behind it has heard nothing for longer than it is patient.
-#[tokio::test]
+/// The answer to the first one's look is late, and those behind it have heard nothing for longer than they are patient.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_of_a_process_that_stood_still_go_on() {
     const PATIENCE: Duration = Duration::from_secs(1);
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let held = client(&server, RestartPolicy::Off).await.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let link = Arc::new(Proxy::to(server.address(), Protocol::Memcached).unwrap());
     let mut config = config(&server).with_restart_policy(RestartPolicy::Off);
-    config.client.patience = PATIENCE;
-    let (tell, outcome) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let locks = MemcachedLocks::connect_with(config).await.unwrap();
-            let waits = [(); 3].map(|()| {
-                let mutex = locks.mutex("held").with_ttl(LONG);
-                tokio::spawn(async move { mutex.lock().await?.release().await })
-            });
-            pass(PATIENCE / 4).await;
-            std::thread::sleep(PATIENCE * 3);
-            pass(PATIENCE / 4).await;
-            held.release().await.unwrap();
-            let ends = futures_util::future::join_all(waits).await;
-            // The test may have failed meanwhile.
-            let _ = tell.send(ends.into_iter().map(Result::unwrap).collect::<Result<Vec<_>, _>>());
-        });
+    config.url = format!("memcached://{}", link.address());
+    (config.client.patience, config.client.op_timeout) = (PATIENCE, PATIENCE * 15);
+    let (late, tell) = (link.clone(), tokio::sync::oneshot::channel());
+    let waits = StoppedRuntime::run(async move || {
+        let locks = MemcachedLocks::connect_with(config).await.unwrap();
+        let wait = |()| {
+            let mutex = locks.mutex("held").with_ttl(LONG);
+            tokio::spawn(async move { mutex.lock().await?.release().await })
+        };
+        let waits = [(); 3].map(wait).into();
+        pass(PATIENCE / 4).await;
+        let late = late.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+        late.applied(Duration::from_secs(15)).await.unwrap();
+        assert!(tell.0.send(late).is_ok());
+        waits
     });
-    let ends = tokio::time::timeout(Duration::from_secs(15), outcome).await.expect("one waits for ever");
-    ends.unwrap().unwrap();
+    let late = tell.1.await.unwrap();
+    let ended = waits.stand_still(PATIENCE * 3, Duration::from_secs(30));
+    pass(PATIENCE * 3 + PATIENCE / 2).await;
+    late.heal().unwrap();
+    held.release().await.unwrap();
+    ended.await.unwrap();
 }
 
 /// The next connection is one too many; once there is room, the wait goes on.

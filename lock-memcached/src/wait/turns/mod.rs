@@ -217,6 +217,11 @@ impl<W, O> Turns<W, O> {
         }
     }
 
+    /// The process stood still until now: nobody was asked, and so nobody silent.
+    pub fn awakes(&mut self, now: BootInstant) {
+        self.silent_from = self.silent_from.max(now);
+    }
+
     /// The step of a waiter that stands behind others.
     #[must_use]
     pub fn stands(&self, now: BootInstant, limits: &WaitLimits) -> Standing {

@@ -176,6 +176,18 @@ fn who_stands_behind_others_gives_up_at_its_deadline_or_when_the_server_is_silen
     assert_eq!(turns.stands(at(6000), &impatient), Standing::Silent(SECOND));
 }
 
+#[test]
+fn patience_begins_anew_for_all_when_the_process_stood_still() {
+    let (mut turns, _) = turns();
+    turns.awakes(at(30_000));
+    assert_eq!(turns.stands(at(30_000), &LIMITS), Standing::Until(at(40_000)));
+    assert_eq!(turns.stands(at(40_000), &LIMITS), Standing::Silent(LIMITS.patience));
+    let failed = Tried::Failed { may_pass: true };
+    assert_eq!(turns.tried(at(39_999), &LIMITS, failed, false), AfterTry::Pauses(LIMITS.longest_pause));
+    turns.awakes(at(20_000));
+    assert_eq!(turns.tried(at(40_000), &LIMITS, failed, false), AfterTry::Ends);
+}
+
 /// Takes the lock once more, if it may be.
 fn takes(fairness: &mut Fairness, ms: u64) -> bool {
     let may = fairness.may_continue(at(ms));
