@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use lock_testkit_servers::zookeeper::ZooKeeperClient;
 
 use crate::meter::Meter;
-use crate::support::{LASTING, PROMPTLY, client, eventually, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, ms, server, soon};
 
 /// The readers behind a writer.
 const READERS: usize = 500;
@@ -44,6 +44,34 @@ async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
     let listings = came / listing;
     assert!(listings < READERS as u64 / 4, "{came} bytes, which are {listings} listings, for {READERS} readers");
     for held in held {
+        drop(held.unwrap().unwrap());
+    }
+}
+
+/// The name is so long that there is room for some forty watches; the others look now and then whether the writer is there.
+#[tokio::test]
+async fn readers_without_a_watch_look_at_the_writer_and_not_at_their_queue() {
+    const FEWER: usize = 200;
+    let Some(server) = server().await else { return };
+    let (meter, writers) = (Meter::to(server.address()).await, client(server.url(), LASTING).await);
+    let (readers, truth) = (client(&meter.url(), LASTING).await, server.client().await.unwrap());
+    let name = "\u{fc}".repeat(500);
+    let written = writers.rwlock(name.clone()).write().await.unwrap();
+    let lock = readers.rwlock(name).with_ttl(LASTING);
+    let reading = (0..FEWER).map(|_| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.read().await })
+    });
+    let reading: Vec<_> = reading.collect();
+    let listing = listing(&truth, &format!("/lock/rwlock/{}", "%C3%BC".repeat(500)), FEWER + 1).await;
+    // Answered behind the listings of all of them.
+    assert_eq!(lock.inspect().await.unwrap().waiters.len(), FEWER);
+    let before = meter.bytes();
+    tokio::time::sleep(ms(4000)).await;
+    let came = meter.bytes() - before;
+    assert!(came < listing * 20, "{came} bytes in 4 s, which are {} listings", came / listing);
+    written.release().await.unwrap();
+    for held in soon("every reader is granted", PROMPTLY * 3, join_all(reading)).await {
         drop(held.unwrap().unwrap());
     }
 }

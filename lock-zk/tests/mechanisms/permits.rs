@@ -5,7 +5,7 @@ use lock_testkit::testing::renewed;
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, over, server, soon, watched};
+use crate::support::{LASTING, PROMPTLY, client, eventually, fails, link, ms, over, server, soon, watched};
 
 const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -127,6 +127,28 @@ async fn permits_of_a_long_name_fit_into_a_request() {
     assert_eq!((held.permits(), long.available().await.unwrap()), (700, 300));
     held.release().await.unwrap();
     assert_eq!(long.available().await.unwrap(), 1_000);
+}
+
+/// Nobody knows their names when the call is dropped. One after the other, they would be there for half a minute.
+#[tokio::test]
+async fn a_thousand_permits_whose_answer_has_not_come_are_released_together() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let many = client(&over([&link]), LASTING).await.semaphore("many", 1_000);
+    many.acquire().await.unwrap().release().await.unwrap();
+    let delay = Toxic::Delay { by: ms(10), jitter: ms(0) };
+    let far = [Direction::ToServer, Direction::ToClient].map(|way| link.inject(LinkFault::new(delay.clone(), way)));
+    let late = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "-lease-"));
+    let acquiring = tokio::spawn(async move { many.acquire_many(1_000).await });
+    late.applied(PROMPTLY).await.unwrap();
+    acquiring.abort();
+    assert!(acquiring.await.unwrap_err().is_cancelled());
+    late.heal().unwrap();
+    eventually("all of them are released", PROMPTLY, async || {
+        children(&truth, "/lock/semaphore/many/leases").await.is_empty()
+    })
+    .await;
+    drop(far);
 }
 
 #[tokio::test]
