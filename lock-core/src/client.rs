@@ -103,6 +103,16 @@ impl<B: Backend> Client<B> {
     /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
     /// [`Guarantee::Record`], works there.
     ///
+    /// # Examples
+    /// ```
+    /// use lock_core::{Guarantee, MemoryLocks};
+    ///
+    /// let locks = MemoryLocks::new();
+    /// locks.require_with_reservations(&[Guarantee::Record, Guarantee::Leave])?;
+    /// assert!(locks.require_with_reservations(&[Guarantee::RecordAcrossRestart]).is_err()); // it ends with its process
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
     pub fn require_with_reservations(&self, wanted: &[Guarantee]) -> Result<(), Error> {
