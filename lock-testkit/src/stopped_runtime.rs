@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::testing::soon;
+use crate::time;
 
 /// A runtime of one thread that stands still for a while, as all runtimes of a process do that is stopped.
 #[derive(Debug)]
@@ -52,7 +52,10 @@ impl StoppedRuntime {
     pub fn stand_still(self, time: Duration, within: Duration) -> impl Future<Output = Result<(), Error>> {
         // It has ended with a panic otherwise, which the outcome tells.
         let _ = self.stop.send(time);
-        let outcome = soon("the tasks of a runtime that stood still", within, self.outcome);
-        async move { outcome.await.unwrap_or_else(|_| panic!("a task of a runtime that stood still has panicked")) }
+        let outcome = time::soon("the tasks of a runtime that stood still", within, self.outcome);
+        async move {
+            let told = outcome.await.unwrap_or_else(|failure| panic!("{failure}"));
+            told.unwrap_or_else(|_| panic!("a task of a runtime that stood still has panicked"))
+        }
     }
 }
