@@ -27,9 +27,10 @@ use crate::owner::Owner;
 /// The background work runs on the tokio runtime on which the client was made, also for locks that are taken on others. When
 /// that one ends, the work goes on upon the runtime of a holder: where a lock was taken, where its loss is waited for, or
 /// where its guard is looked at next. A runtime that exists but is not driven renews nothing: leases then end at their
-/// deadlines. Whoever waits for a loss, or works in [`while_held`](crate::Lease::while_held), is told by the clock of its own
-/// runtime, whatever has become of the client's. Whether renewals reach the server from another runtime is
-/// [`Guarantee::RenewalAcrossRuntimes`]. Every runtime needs its timers (`enable_time`).
+/// deadlines. A task that waits for a loss, or works in [`while_held`](crate::Lease::while_held), is told by the timers of its own
+/// runtime, even if the client's has ended or stands still. Whether renewals reach the server from another runtime is
+/// [`Guarantee::RenewalAcrossRuntimes`]. Every runtime needs its timers (`enable_time`). A synchronous program keeps a multi-threaded
+/// runtime and calls `Handle::block_on`: a `current_thread` runtime is not driven between two calls of `block_on`.
 ///
 /// # Bounds
 /// A client keeps one entry for each lock that it holds, one for each owner that is inside a reentrant lock or has named itself
@@ -99,9 +100,9 @@ impl<B: Backend> Client<B> {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend.name()))
     }
 
-    /// Refuses a configuration that has nothing at all of a promise in `wanted`. One that holds with a reservation
-    /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
-    /// [`Guarantee::Record`], works there.
+    /// Refuses a configuration that does not keep every promise in `wanted`; a promise with a reservation
+    /// ([`Support::Unless`](crate::Support::Unless)) counts as kept. A call that needs a promise, such as
+    /// [`recorded`](Self::recorded) for [`Guarantee::Record`], works then.
     ///
     /// # Examples
     /// ```
@@ -126,8 +127,8 @@ impl<B: Backend> Client<B> {
         &self.core.owner
     }
 
-    /// Ends this client in good order, before a program ends: waits until the server has confirmed what goes on in the
-    /// background, for at most one operation timeout. Guards that were dropped just before then leave nothing behind.
+    /// Closes this client before a program ends: waits for at most one operation timeout until the server has confirmed the
+    /// releases and cancellations in the background. Guards that were dropped just before then leave nothing behind.
     ///
     /// From this call on nobody takes a lock through this client, its clones and handles: waits end, and new
     /// acquisitions are refused, with [`ErrorKind::Closed`](crate::ErrorKind::Closed). Guards that are still there stay
@@ -172,8 +173,8 @@ impl<B: MutexBackend> Client<B> {
 }
 
 impl<B: AdoptBackend> Client<B> {
-    /// Goes on with a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options: it is held and renewed
-    /// from the answer on, and its token stays. The lease counts from this call's request, whatever the message says.
+    /// Takes over a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options. Its token
+    /// stays. It is held and renewed once the server has answered; the lease counts from this call's request, whatever the message says.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if it has ended, or was adopted before; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where

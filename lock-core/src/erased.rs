@@ -128,8 +128,8 @@ impl Locks {
         RecordedMutex::new(&self.core, backend, name)
     }
 
-    /// Goes on with a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options: it is held and renewed
-    /// from the answer on, and its token stays. The lease counts from this call's request, whatever the message says.
+    /// Takes over a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options. Its token
+    /// stays. It is held and renewed once the server has answered; the lease counts from this call's request, whatever the message says.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it has ended, or was adopted before; [`ErrorKind::Unsupported`] where
@@ -168,9 +168,9 @@ impl Locks {
         self.guarantees().require(wanted).map_err(|error| error.with_backend(self.backend_name()))
     }
 
-    /// Refuses a configuration that has nothing at all of a promise in `wanted`. One that holds with a reservation
-    /// ([`Support::Unless`](crate::Support::Unless)) is kept: what depends on one, such as [`recorded`](Self::recorded) on
-    /// [`Guarantee::Record`], works there.
+    /// Refuses a configuration that does not keep every promise in `wanted`; a promise with a reservation
+    /// ([`Support::Unless`](crate::Support::Unless)) counts as kept. A call that needs a promise, such as
+    /// [`recorded`](Self::recorded) for [`Guarantee::Record`], works then.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`], listing everything that fails at once.
@@ -179,8 +179,8 @@ impl Locks {
         required.map_err(|error| error.with_backend(self.backend_name()))
     }
 
-    /// Ends the client in good order: waits until the server has confirmed what goes on in the background, for at most
-    /// one operation timeout. From this call on nobody takes a lock through it; see [`Client::close`].
+    /// Closes the client: waits for at most one operation timeout until the server has confirmed the releases and
+    /// cancellations in the background. From this call on it acquires no lock; see [`Client::close`].
     ///
     /// # Examples
     /// ```

@@ -26,13 +26,14 @@ pub enum ErrorKind {
     ///
     /// Some calls say [`NotHeld`](ErrorKind::NotHeld) instead: match `Lost | NotHeld`, or ask [`Error::loss`].
     Lost,
-    /// The lock is not held (any more) by the caller. Every call that releases a lock says so, whether the loss was known before or the
-    /// server's answer is the first news of it; so do a downgrade, a release of some permits and an adoption whose answer is the first
-    /// news. [`Error::loss`] tells the reason, if it is known.
+    /// The caller does not hold the lock (any more). Returned by every release of a lost lock, and by a downgrade, a release of some
+    /// permits or an adoption that learns of the loss from the server's answer. [`Error::loss`] tells the reason, if it is known.
     NotHeld,
-    /// The server refused the credentials or the right to a command or key.
+    /// The server refused the credentials or the right to a command or key; on Redis also a secure connection that cannot be agreed on,
+    /// by its certificates, names or versions.
     Denied,
-    /// The caller's input is wrong: a name, a duration, a count, a URL.
+    /// The caller's input is wrong: a name, a duration, a count, a URL; or it does not agree with that of other clients, as the longest
+    /// lease on memcached must.
     InvalidArgument,
     /// Clients disagree on the limit of one semaphore.
     LimitMismatch,
@@ -40,7 +41,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The server answered something that the protocol does not allow, or the key holds foreign data.
     Protocol,
-    /// The client was [closed](crate::Client::close): it takes no locks any more. What a wait that this ended has at the server is
+    /// The client was [closed](crate::Client::close), or the runtime that its connections need is gone: it takes no locks any more. What a wait that this ended has at the server is
     /// undone in the background, and `close` waits for that.
     Closed,
 }
@@ -199,9 +200,18 @@ impl Error {
 
     /// Keeps the reason of a loss, if it is known.
     #[must_use]
-    pub(crate) fn with_loss(mut self, reason: Option<LossReason>) -> Self {
+    pub fn with_loss(mut self, reason: Option<LossReason>) -> Self {
         self.0.loss = reason;
         self
+    }
+
+    /// The error of a call whose work had ended all the same.
+    pub(crate) fn after_the_work(self) -> Self {
+        let what = "the work has run to its end, but its lock was lost or is not known to be released";
+        let Inner { phase, backend, server, name, loss, .. } = &*self.0;
+        let mut error = Self::indeterminate(*phase, what).with_loss(loss.clone());
+        (error.0.backend, error.0.server, error.0.name) = (*backend, server.clone(), name.clone());
+        error.with_source(self)
     }
 
     /// Repeats the words, for another lock that the same event concerns.
@@ -279,8 +289,8 @@ impl Error {
         self.0.name.as_deref()
     }
 
-    /// Returns the reason why the lock was lost: of every [`Lost`](ErrorKind::Lost), and of a [`NotHeld`](ErrorKind::NotHeld) whose reason
-    /// is known, as that of a release is. So a holder can tell a lock that an operator freed
+    /// Returns the reason why the lock was lost: always for [`Lost`](ErrorKind::Lost); for [`NotHeld`](ErrorKind::NotHeld) if it is
+    /// known, as it is after a release. So a holder can tell a lock that an operator freed
     /// ([`ForceReleased`](LossReason::ForceReleased)) from a lease that ran out ([`Expired`](LossReason::Expired)).
     ///
     /// # Examples
@@ -302,22 +312,22 @@ impl Error {
         self.0.loss.as_ref()
     }
 
-    /// Whether it is known what the failed call did to the lock at the server: if so, it took and changed nothing there; a
-    /// place in a queue, if a wait had one, is given up in the background. It says nothing of the caller's own work, which may have had
-    /// effects under a lock that was [`Lost`](ErrorKind::Lost).
+    /// Returns whether the failed call is known to have taken and changed nothing at the server (a waiter's place in the queue may still
+    /// be given up in the background). Says nothing about the caller's own work, which may have had effects under a lock that was
+    /// [`Lost`](ErrorKind::Lost).
     ///
-    /// It is unknown if no answer came ([`Indeterminate`](ErrorKind::Indeterminate)) or one that makes no sense
-    /// ([`Protocol`](ErrorKind::Protocol)): the server may have carried the request out. So it is if the client was
-    /// closed during a request ([`Closed`](ErrorKind::Closed)). A grant that came too late ([`TimedOut`](ErrorKind::TimedOut)) is
-    /// released in the background: until then something is taken.
+    /// False if no answer came ([`Indeterminate`](ErrorKind::Indeterminate)) or one that makes no sense
+    /// ([`Protocol`](ErrorKind::Protocol)): the server may have carried out the request. Also false if the client was closed during a
+    /// request ([`Closed`](ErrorKind::Closed)), and for a grant that came too late ([`TimedOut`](ErrorKind::TimedOut)): it stays taken
+    /// until the background has released it.
     #[must_use]
     pub fn is_definite(&self) -> bool {
         use ErrorKind::{Indeterminate, Protocol, TimedOut};
         !self.0.ended_early && !matches!(self.0.kind, Indeterminate | Protocol | TimedOut)
     }
 
-    /// Whether calling again can help. Of [`NotHeld`](ErrorKind::NotHeld) it can if the lock was lost, as it can of
-    /// [`Lost`](ErrorKind::Lost): the next acquisition is a new one.
+    /// Returns whether calling again can help. It can after a loss, be it [`Lost`](ErrorKind::Lost) or
+    /// [`NotHeld`](ErrorKind::NotHeld): the next acquisition is a new one.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.0.kind {

@@ -33,13 +33,13 @@
 //! | `lock.acquire_several` | `granted`, `refused`; `one_by_one` where the locks are taken one by one |
 //! | `lock.release` | `released` |
 //! | `lock.leave` | `left` |
-//! | `lock.renew` | `answered`, with the numbers `renewed`, `lost` and `unknown` |
+//! | `lock.renew` | `answered`, with the numbers `renewed`, `held` (there, but not prolonged), `lost` and `unknown` |
 //! | `lock.reap` | `done`, `given up` |
 //!
 //! Through `metrics`, labelled with the backend: the histograms `lock_wait_seconds`, `lock_wake_to_grant_seconds` (from the
 //! push that woke a waiter to its guard), `lock_hold_seconds` and `lock_renewal_margin_seconds`; the counters
-//! `lock_grants_total`, `lock_refusals_total`, `lock_renewal_failures_total` and `lock_losses_total` by reason. Install
-//! the recorder before connecting. Neither costs anything when unused.
+//! `lock_grants_total`, `lock_refusals_total`, `lock_acquire_errors_total` by kind, `lock_renewal_failures_total`,
+//! `lock_losses_total` by reason and `lock_cleanups_given_up_total`. Install the recorder before connecting. Neither costs anything when unused.
 //!
 //! # Choosing a backend
 //! [`MemoryLocks`] is complete, lives in one process and needs no server: the embedded default, the executable

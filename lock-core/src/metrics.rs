@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
+use crate::error::ErrorKind;
 use crate::loss::LossReason;
 
 /// The meters of one client.
 #[derive(Clone)]
 pub(crate) struct Meters {
+    backend: &'static str,
     wait: Histogram,
     wake_to_grant: Histogram,
     hold: Histogram,
@@ -20,6 +22,7 @@ pub(crate) struct Meters {
     grants: Counter,
     refusals: Counter,
     renewal_failures: Counter,
+    cleanups_given_up: Counter,
     losses: [Counter; 4],
 }
 
@@ -28,6 +31,7 @@ impl Meters {
         let losses = ["expired", "session_expired", "taken", "force_released"]
             .map(|reason| counter!("lock_losses_total", "backend" => backend, "reason" => reason));
         Self {
+            backend,
             wait: histogram!("lock_wait_seconds", "backend" => backend),
             wake_to_grant: histogram!("lock_wake_to_grant_seconds", "backend" => backend),
             hold: histogram!("lock_hold_seconds", "backend" => backend),
@@ -35,6 +39,7 @@ impl Meters {
             grants: counter!("lock_grants_total", "backend" => backend),
             refusals: counter!("lock_refusals_total", "backend" => backend),
             renewal_failures: counter!("lock_renewal_failures_total", "backend" => backend),
+            cleanups_given_up: counter!("lock_cleanups_given_up_total", "backend" => backend),
             losses,
         }
     }
@@ -55,7 +60,14 @@ impl Meters {
         tell(|| self.refusals.increment(1));
     }
 
-    pub(crate) fn released(&self, hold: Duration) {
+    /// An acquisition that ended with an error.
+    pub(crate) fn failed(&self, kind: ErrorKind) {
+        let kind = || kind.to_string().replace(' ', "_");
+        tell(|| counter!("lock_acquire_errors_total", "backend" => self.backend, "kind" => kind()).increment(1));
+    }
+
+    /// A hold that has ended, by a release or a loss.
+    pub(crate) fn held(&self, hold: Duration) {
         tell(|| self.hold.record(hold.as_secs_f64()));
     }
 
@@ -66,6 +78,10 @@ impl Meters {
 
     pub(crate) fn renewal_failed(&self) {
         tell(|| self.renewal_failures.increment(1));
+    }
+
+    pub(crate) fn cleanup_given_up(&self) {
+        tell(|| self.cleanups_given_up.increment(1));
     }
 
     pub(crate) fn lost(&self, reason: &LossReason) {

@@ -115,9 +115,9 @@ impl TryFrom<String> for GrantId {
 
 /// The identity of whoever asks for a lock: a random id, and a text for operators beside it.
 ///
-/// A [`ReentrantMutex`](crate::ReentrantMutex) excludes owners from each other: whoever presents the same `Owner` is
-/// let in again. For the other kinds it is only what [`inspect`](crate::Mutex::inspect) shows. An owner serialises, so
-/// that a job can carry it to another process.
+/// A [`ReentrantMutex`](crate::ReentrantMutex) excludes owners from each other: a request by the same `Owner` is let in again. A
+/// [`RwLock`](crate::RwLock::with_owner) refuses its second request. Otherwise an owner is only what
+/// [`inspect`](crate::Mutex::inspect) shows. An owner serialises, so that a job can carry it to another process.
 ///
 /// Two owners are equal, and have one hash, if their ids are equal: locks go by the id alone. Host, process and label are for operators.
 ///

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A number that grows with every grant of one lock, by which a resource can turn away a holder that came too late.
 ///
@@ -63,7 +63,7 @@ impl TryFrom<u64> for FencingToken {
 /// Identifies one grant of a semaphore. It cannot fence, and the [`FenceGate`](crate::fence::FenceGate) does not take
 /// it: several permits are held at once, so a larger number does not mean that the smaller one is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PermitToken(u64);
+pub struct PermitToken(#[serde(deserialize_with = "checked")] u64);
 
 impl PermitToken {
     pub(crate) const fn of(token: FencingToken) -> Self {
@@ -75,6 +75,10 @@ impl PermitToken {
     pub const fn as_u64(self) -> u64 {
         self.0
     }
+}
+
+fn checked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    FencingToken::deserialize(deserializer).map(FencingToken::as_u64)
 }
 
 impl fmt::Display for PermitToken {
@@ -94,5 +98,8 @@ mod tests {
         assert_eq!(FencingToken::new(1 << 53), None);
         assert!(serde_json::from_str::<FencingToken>("0").is_err());
         assert_eq!(serde_json::from_str::<FencingToken>("7").unwrap().as_u64(), 7);
+        assert!(serde_json::from_str::<PermitToken>("0").is_err());
+        let token = serde_json::from_str::<PermitToken>("7").unwrap();
+        assert_eq!((token.as_u64(), serde_json::to_string(&token).unwrap()), (7, "7".to_owned()));
     }
 }

@@ -73,6 +73,7 @@ impl Operation {
                 backend,
                 leases,
                 renewed = Empty,
+                held = Empty,
                 lost = Empty,
                 unknown = Empty,
                 outcome = Empty,
@@ -109,7 +110,8 @@ impl Operation {
         let count = |which: fn(&Renewed) -> bool| answers.iter().filter(|answer| which(answer)).count();
         let lost = count(|answer| matches!(answer, Renewed::Lost(_)));
         let unknown = count(|answer| matches!(answer, Renewed::Unknown(_)));
-        self.note("renewed", answers.len() - lost - unknown);
+        self.note("renewed", count(|answer| matches!(answer, Renewed::For(_))));
+        self.note("held", count(|answer| matches!(answer, Renewed::Held)));
         self.note("lost", lost);
         self.note("unknown", unknown);
         self.ends("answered");

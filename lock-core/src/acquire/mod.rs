@@ -15,6 +15,7 @@ use crate::driver::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
 use crate::driver::{Guarantee, Support};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::keeper::{Keeper, KeeperHandle};
+use crate::lease::state::LeaseState;
 use crate::lease::{Lease, LiveGrant};
 use crate::name::LockName;
 use crate::options::{ClientOptions, LeaseOptions, check_text};
@@ -157,7 +158,10 @@ impl Core {
                 lease.describe(&mut operation, waited);
             }
             Ok(None) => operation.ends("refused"),
-            Err(error) => operation.fails(error),
+            Err(error) => {
+                self.keeper.meters.failed(error.kind());
+                operation.fails(error);
+            }
         }
         outcome
     }
@@ -232,12 +236,21 @@ impl Core {
     fn attempt(&self, request: &AcquireRequest<'_>) -> Result<Arc<Attempt>, Error> {
         request.name.check()?;
         self.keeper.check_lease(request.lease)?;
+        let ttl = request.lease.ttl;
+        if LeaseState::counted(ttl, self.granularity).is_zero() {
+            let what = format!(
+                "nothing is left of a TTL of {ttl:?}: the server's expiry is as coarse as {:?}",
+                self.granularity
+            );
+            return Err(Error::invalid(Phase::Configure, what));
+        }
         request.owner.check()?;
         if let Kind::Permits { permits, limit } = request.kind
             && (permits == 0 || limit == 0 || permits > limit)
         {
-            let what =
-                format!("{permits} of {limit} permits: both must be at least 1, and no more than all can be asked for");
+            let what = format!(
+                "{permits} of {limit} permits asked for: both must be at least 1, and the first at most the second"
+            );
             return Err(Error::invalid(Phase::Configure, what));
         }
         let mut attempt = Attempt::new(request.name.clone(), request.kind, request.owner.clone(), request.lease.ttl)?;

@@ -77,7 +77,10 @@ async fn once(
         }
         Ok(SeveralLeases::Held) => operation.ends("refused"),
         Ok(SeveralLeases::OneByOne) => operation.ends("one_by_one"),
-        Err(error) => operation.fails(error),
+        Err(error) => {
+            core.keeper.meters.failed(error.kind());
+            operation.fails(error);
+        }
     }
     outcome
 }

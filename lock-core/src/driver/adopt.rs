@@ -13,11 +13,11 @@ use crate::token::FencingToken;
 /// The core asks only where [`Adoption`](super::Guarantee::Adoption) is promised.
 #[async_trait]
 pub trait AdoptBackend: MutexBackend {
-    /// Puts the grant with the id `from` under the id of this attempt, with its token, and lets it last for the attempt's TTL from now on at
-    /// least: one step at the server. `Ok(None)` if it has no such grant. Idempotent: what is under the attempt's id already is told again.
+    /// Moves the grant `from` to the id of this attempt, in one step at the server. It keeps its token and lasts for at least the attempt's
+    /// TTL from now on. `Ok(None)` if the server has no such grant. Idempotent: a grant that is under the attempt's id already is returned.
     ///
-    /// `token` is the grant's, as the message says, for a server that does not know it by itself: that one takes it only if it may be
-    /// the token of what it has there.
+    /// `token` is the grant's token by the message, for a server that stores none. Such a backend accepts it only if it can be the token of
+    /// what the server has.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if nothing was sent,

@@ -65,10 +65,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// May be dropped; renewals that were sent may still be carried out.
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed>;
 
-    /// One try of several locks of one client, without waiting: each attempt has its lock after it, or nothing of any of them is left, and at
-    /// no instant does anybody see a part of them held. They are mutexes and write sides of read-write locks in any mix, at least two, each
-    /// another lock, in the order of their names. Each gets a grant as [`MutexBackend::try_lock`] or [`RwLockBackend::try_write`] would give
-    /// it, with its own token, and is refused where that would refuse it.
+    /// Tries several locks of one client in one step, without waiting: all attempts get their locks or none does, and nobody ever sees only
+    /// some of them held. They are at least two different mutexes or write sides of read-write locks, in the order of their names. Each is
+    /// granted, with its own token, or refused as by [`MutexBackend::try_lock`] or [`RwLockBackend::try_write`].
     ///
     /// [`SeveralOutcome::OneByOne`] by default, and wherever the server has no step that takes just these: they are on different servers, or too
     /// many for one request that holds nobody else up. An error about one of the locks may be told so as well: whoever asks for it by
@@ -143,9 +142,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// Whether every request by which this attempt asked for its grant was answered, or can reach the server no more. The core asks
-    /// before a grant that is held is passed on: a copy that is late would bring it back after it has ended. By default as
-    /// [`is_settled`](Backend::is_settled), for backends whose answer does not depend on whether the grant is held.
+    /// Whether every acquisition request of this attempt was answered or can no longer reach the server. The core asks before it passes on
+    /// a held grant: a late copy would bring it back after its end. [`is_settled`](Backend::is_settled) by default, for backends whose
+    /// answer does not depend on whether the grant is held.
     fn is_answered(&self, attempt: &Attempt) -> bool {
         self.is_settled(attempt)
     }
@@ -295,7 +294,8 @@ pub trait RwLockBackend: Backend {
     /// the token stay. Idempotent.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if the write grant is gone; otherwise as [`Backend::release`].
+    /// [`ErrorKind::NotHeld`] if the write grant is gone, [with the reason](Error::with_loss) if it is known; otherwise as
+    /// [`Backend::release`].
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped: the grant is then a read grant.
@@ -317,7 +317,8 @@ pub trait SemaphoreBackend: Backend {
     /// what it has: a repetition may come after a later call that left it less.
     ///
     /// # Errors
-    /// [`ErrorKind::NotHeld`] if the grant is gone; otherwise as [`Backend::release`].
+    /// [`ErrorKind::NotHeld`] if the grant is gone, [with the reason](Error::with_loss) if it is known; otherwise as
+    /// [`Backend::release`].
     ///
     /// # Cancel safety
     /// May be carried out although the future was dropped.

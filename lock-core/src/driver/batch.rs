@@ -56,13 +56,13 @@ struct BatchRequest<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchPlace(u64);
 
-/// The place of a new request in a [`Batch`], and whether it falls to whoever asked to have that sent.
+/// The place of a new request in a [`Batch`], and whether its caller must start the task that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "if nobody sees to it that what waits is sent, it never is"]
 pub struct Joined {
     /// The place, by which the request can be taken back.
     pub place: BatchPlace,
-    /// Whether nobody sees to it yet that what waits is sent.
+    /// Whether the caller must start the task that sends: none runs.
     pub sees_to_it: bool,
 }
 
@@ -109,8 +109,7 @@ impl<T> Batch<T> {
         self.waiting.iter().find_map(|(_, request)| request.as_ref()).map(|request| &request.what)
     }
 
-    /// Takes note that nobody sees to it any more, unless a request waits. Returns whether that is so: then the task that sends takes
-    /// nothing more.
+    /// Ends the task that sends, unless a request waits. Returns whether it has ended: that task must then take nothing more.
     #[must_use]
     pub fn ends(&mut self) -> bool {
         self.is_seen_to &= self.len > 0;
@@ -146,7 +145,7 @@ impl<T> Batch<T> {
         removed
     }
 
-    /// Takes all of them; nobody sees to it any more that what comes later is sent.
+    /// Takes back every request; the next one that joins starts a new task.
     pub fn give_up(&mut self) -> Vec<T> {
         self.is_seen_to = false;
         self.len = 0;

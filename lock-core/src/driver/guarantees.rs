@@ -13,7 +13,7 @@ pub enum Support {
     Yes,
     /// It does not hold.
     No,
-    /// It holds, unless what the text names happens.
+    /// It holds unless this happens.
     Unless(&'static str),
 }
 

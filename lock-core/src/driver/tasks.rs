@@ -11,12 +11,12 @@ use tokio::time::Instant;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Runs a background task until it returns, and starts it again after each panic and a pause of 0.2 s, which grows to 5 s
-/// while panics follow each other. For the tasks by which a client
-/// lives: one that ended by a panic would leave it as a client that does its work, and never do it again.
+/// Runs a background task until it returns. Starts it again after each panic, after a pause of 0.2 s that grows to 5 s while panics
+/// follow each other. For tasks that a client depends on: if one of them ended by a panic, the client would look alive and its work
+/// would never be done again.
 ///
-/// `start` makes the task anew. What it has in hand is dropped by the panic, so that whatever must not be lost by that either
-/// stands elsewhere or is seen to when it is dropped.
+/// `start` makes the task anew. A panic drops what the task owns: whatever must survive is kept outside of the task, or handled when
+/// it is dropped.
 ///
 /// # Cancel safety
 /// Dropping it drops the task.

@@ -93,9 +93,19 @@ impl LiveGrant {
     }
 
     pub(super) fn remaining(&self, clock: &dyn Clock) -> Duration {
+        self.left(clock).filter(|_| !self.is_doubtful()).unwrap_or_default()
+    }
+
+    /// Returns for how long the lock was held until now, or until its lease ended.
+    pub(super) fn held_for(&self, clock: &dyn Clock) -> Duration {
+        locked(&self.state).held_for(clock.now())
+    }
+
+    /// Returns what is left of the lease, whatever the grant still allows; `None` if it is released or lost.
+    pub(super) fn left(&self, clock: &dyn Clock) -> Option<Duration> {
         let state = locked(&self.state);
         let now = clock.now();
-        if state.is_held(now) && !self.is_doubtful() { state.deadline().since(now) } else { Duration::ZERO }
+        state.is_held(now).then(|| state.deadline().since(now))
     }
 
     pub(crate) fn deadline(&self) -> BootInstant {

@@ -27,10 +27,10 @@ use crate::trace::Operation;
 /// with the reason, at most 100 ms later on a runtime that is not starved.
 ///
 /// # Drop
-/// Dropping a guard releases the lock in the background; it never blocks and reports nothing, not even that the
-/// lock was gone before. Until that release has
-/// reached the server, or the lease has ended, the lock stays taken; a try of the client itself waits until that was tried, for half of the operation
-/// timeout at most. Use `release` to know, and [`Client::close`](crate::Client::close) before the program ends.
+/// Dropping a guard releases the lock in the background. It never blocks and reports nothing, not even that the lock was
+/// already lost. The lock stays taken until that release has reached the server or the lease has ended. A `try_lock` of the
+/// same client waits for the first try of that release, for at most half of the operation timeout. Call `release` to learn
+/// the outcome, and [`Client::close`](crate::Client::close) before the program ends.
 ///
 /// # Examples
 /// ```
@@ -92,7 +92,7 @@ impl Lease {
         self.live.is_held(&*self.keeper.clock)
     }
 
-    /// Returns the time for which the lock is held at least, if no renewal succeeds any more; zero when it is lost.
+    /// Returns for how long the lock stays held at least, even if no renewal succeeds any more; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.live.remaining(&*self.keeper.clock)
@@ -100,8 +100,8 @@ impl Lease {
 
     /// Resolves with the reason when the lock is lost; never after a normal release.
     ///
-    /// A `release` that finds the lock gone tells the loss here too. One that goes on in the background tells nothing, after a drop or
-    /// when no answer came: what it finds gone may be what an earlier request of it has released.
+    /// A `release` that finds the lock gone reports the loss here too. A release in the background (after a drop, or when no
+    /// answer came) reports nothing: an earlier request of the same release may have freed the lock.
     ///
     /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and
     /// is pending for ever afterwards. One that is asked for after the loss resolves at once.
@@ -171,9 +171,10 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if `time` is not below what is left of the lease when a renewal is due (about two thirds of the TTL by
-    /// default) or, without renewal, below the TTL: it would warn although all is well. Where the server keeps a lock for less than its
-    /// TTL at a time, as ZooKeeper does with a shorter session, that shorter time counts.
+    /// [`ErrorKind::InvalidArgument`] if the warning would come although all is well. `time` must be less than what is left of the
+    /// lease when a renewal is due (about two thirds of the TTL by default) or, without renewal, less than the TTL. Where the server
+    /// keeps a lock for less than its TTL at a time, as ZooKeeper does with a shorter session, that shorter time counts, as its last
+    /// answer gave it. It varies there: with a `time` near the limit the warning may come although all is well.
     ///
     /// # Cancel safety
     /// Dropping it has no effect.
@@ -181,7 +182,7 @@ impl Lease {
         let least = self.live.least_left();
         if time >= least {
             let what = format!(
-                "a warning {time:?} before the end would come although all is well: {least:?} may be left then"
+                "a warning {time:?} before the end would come on a healthy lease, of which only {least:?} may be left"
             );
             return Err(self.named(Error::invalid(Phase::Hold, what)));
         }
@@ -274,16 +275,17 @@ impl Lease {
             Some(reason) => Error::lost(phase, reason),
             None if self.live.is_doubtful() => Error::indeterminate(
                 phase,
-                "whether this is still the exclusive grant is unknown: a downgrade was not answered",
+                "a downgrade was not answered: it is unknown whether the grant is still exclusive",
             ),
             None => Error::new(ErrorKind::NotHeld, phase, "the lock was released"),
         };
         Err(self.named(error))
     }
 
-    /// Notes that the server has said, to a request that was sent at `sent_at`, that the grant is gone.
-    pub(crate) fn mark_gone(&self, sent_at: BootInstant) {
-        self.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(LossReason::Taken) });
+    /// Notes that the server has said, to a request that was sent at `sent_at`, that the grant is gone, and why if that is known.
+    pub(crate) fn mark_gone(&self, sent_at: BootInstant, reason: Option<&LossReason>) {
+        let reason = reason.cloned().unwrap_or(LossReason::Taken);
+        self.keeper.settle(&self.live, Event::Answer { sent_at, answer: Answer::Lost(reason) });
     }
 
     pub(crate) fn named(&self, error: Error) -> Error {
@@ -309,7 +311,7 @@ impl Lease {
 
     async fn release_once(&mut self, keeper: &Keeper) -> Result<(), Error> {
         let Keeper { backend, clock, meters, reaper, .. } = keeper;
-        self.keeper.settle(&self.live, Event::Release);
+        self.keeper.end(&self.live, || ());
         if let Some(reason) = self.live.loss() {
             self.armed = false;
             return Err(self.not_held(reason.to_string(), reason));
@@ -322,7 +324,7 @@ impl Lease {
                 match answer {
                     Released::Done => {
                         reaper.ended(&self.live.attempt);
-                        meters.released(clock.now().since(self.since));
+                        meters.held(clock.now().since(self.since));
                         Ok(())
                     }
                     Released::NotHeld(reason) => {
@@ -331,6 +333,7 @@ impl Lease {
                             None => "the server has no such grant (any more)".to_owned(),
                         };
                         let loss = reason.unwrap_or(LossReason::Taken);
+                        meters.held(clock.now().since(self.since));
                         keeper.settle(&self.live, Event::NotHeld(loss.clone()));
                         Err(self.not_held(what, loss))
                     }
@@ -362,7 +365,7 @@ impl Lease {
 
     /// Ends the lease without releasing the lock.
     pub(crate) fn detach(mut self) {
-        self.keeper.settle(&self.live, Event::Release);
+        self.keeper.end(&self.live, || ());
         self.disarm();
         // Nothing is asked of this attempt any more: another one has the lock.
         asked(|| self.keeper.backend.forget(&self.live.attempt));
@@ -371,7 +374,7 @@ impl Lease {
     /// Has the drop of this release nothing any more; the hold is over.
     pub(super) fn disarm(&mut self) {
         self.armed = false;
-        self.keeper.meters.released(self.keeper.clock.now().since(self.since));
+        self.keeper.meters.held(self.keeper.clock.now().since(self.since));
     }
 
     fn not_held(&self, what: String, reason: LossReason) -> Error {
@@ -385,12 +388,11 @@ impl Drop for Lease {
             return;
         }
         let keeper = &self.keeper;
-        keeper.settle(&self.live, Event::Release);
         // A lost lease was handed to the reaper when the loss was noticed.
-        if self.live.is_released() {
-            keeper.meters.released(keeper.clock.now().since(self.since));
+        keeper.end(&self.live, || {
+            keeper.meters.held(keeper.clock.now().since(self.since));
             keeper.reaper.release(self.live.attempt.clone(), self.live.may_last_until());
-        }
+        });
     }
 }
 

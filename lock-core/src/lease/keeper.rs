@@ -96,10 +96,18 @@ impl Keeper {
     fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         let (clock, runtime) = (backend.clock(), BackgroundRuntime::current());
         let (shutdown, backend_name) = (Arc::<Shutdown>::default(), backend.name());
+        let meters = Meters::new(backend_name);
         Arc::new(Self {
-            reaper: Reaper::new(backend.clone(), backend_name, clock.clone(), shutdown.clone(), runtime.clone()),
+            reaper: Reaper::new(
+                backend.clone(),
+                backend_name,
+                clock.clone(),
+                meters.clone(),
+                shutdown.clone(),
+                runtime.clone(),
+            ),
             shutdown,
-            meters: Meters::new(backend_name),
+            meters,
             registry: Mutex::new(Registry {
                 leases: LeaseTable::default(),
                 looks_at: BootInstant::FAR_FUTURE,
@@ -171,18 +179,34 @@ impl Keeper {
 
     /// Takes an event for a lease and does what follows from it.
     pub(crate) fn settle(&self, live: &Arc<LiveGrant>, event: Event) -> Actions {
-        let is_release = matches!(event, Event::Release);
+        // The hold of a lock that is found lost by its release ended with that.
+        let is_over = matches!(event, Event::NotHeld(_));
         let actions = live.step(&*self.clock, event);
+        if actions.lost.is_some() && !is_over {
+            self.meters.held(live.held_for(&*self.clock));
+        }
         self.follow(live, &actions);
-        if is_release && actions.lost.is_none() {
+        actions
+    }
+
+    /// Ends a lease that its holder releases, and has `release` do that at the server, unless it was lost. Those who wait for its end
+    /// are told afterwards: a try of this client that one of them makes waits for the release.
+    pub(crate) fn end(&self, live: &Arc<LiveGrant>, release: impl FnOnce()) {
+        let is_lost = self.settle(live, Event::Release).lost.is_some();
+        if live.is_released() {
+            release();
+        }
+        if !is_lost {
             live.tell_end();
         }
-        actions
     }
 
     /// Takes note of a deadline that has passed. Unlike a tick it never makes a renewal due, which only the task can send.
     pub(crate) fn look(&self, live: &Arc<LiveGrant>) {
         let actions = live.look(&*self.clock);
+        if actions.lost.is_some() {
+            self.meters.held(live.held_for(&*self.clock));
+        }
         self.follow(live, &actions);
     }
 
@@ -192,12 +216,13 @@ impl Keeper {
             log(|| tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost"));
             // Counted first: whoever is told finds it counted.
             self.meters.lost(reason);
-            live.tell_end();
             if actions.discard {
                 self.reaper.release(live.attempt.clone(), live.may_last_until());
             } else {
                 self.reaper.ended(&live.attempt);
             }
+            // Told last: a try of this client waits for the release.
+            live.tell_end();
         }
         self.schedule(&mut locked(&self.registry), live);
     }
@@ -307,11 +332,11 @@ type Batch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, V
 
 /// The task. It ends when the client and every guard are gone.
 async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>) {
-    // Where the keeper lives, the reaper can too.
-    keeper.reaper.ensure_running();
     let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
     let mut idle_since = None;
     while !keeper.is_closed() {
+        // Where the keeper lives, the reaper can too. It may have gone with another runtime since.
+        keeper.reaper.ensure_running();
         let (due, next) = keeper.due(&mut idle_since);
         let mut alike = BTreeMap::<_, Vec<_>>::new();
         for live in due {
@@ -381,10 +406,15 @@ fn take(keeper: &Arc<Keeper>, leases: Vec<(Arc<LiveGrant>, Duration)>, sent_at: 
         // A backend that gives fewer answers than questions has said nothing about the rest.
         let answer = match answers.next() {
             Some(Renewed::For(valid_for)) => {
-                keeper.meters.margin(live.remaining(&*keeper.clock));
+                if let Some(left) = live.left(&*keeper.clock) {
+                    keeper.meters.margin(left);
+                }
                 Answer::kept(valid_for, wanted)
             }
-            Some(Renewed::Held) => Answer::Held,
+            Some(Renewed::Held) => {
+                keeper.meters.renewal_failed();
+                Answer::Held
+            }
             Some(Renewed::Lost(reason)) => Answer::Lost(reason),
             Some(Renewed::Unknown(error)) => {
                 keeper.meters.renewal_failed();
@@ -418,7 +448,7 @@ mod tests {
             let grant = Grant::new(None, clock.now(), lease.ttl);
             let live = LiveGrant::new(Arc::new(attempt), &grant, clock.now(), lease, Duration::ZERO);
             keeper.register(&live);
-            keeper.settle(&live, Event::Release);
+            keeper.end(&live, || ());
         };
         let mut idle_since = None;
         for _ in 0..3 {

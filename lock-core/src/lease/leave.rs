@@ -32,6 +32,7 @@ use crate::trace::Operation;
 /// # }
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct LeaveError<G> {
     /// The guard, as it was, if nothing was asked of the servers.
     pub guard: Option<G>,
@@ -71,7 +72,7 @@ pub(crate) fn check_leave(keeper: &Keeper, name: &LockName, time: Duration) -> R
         Error::new(ErrorKind::Unsupported, Phase::Configure, "this backend's grants cannot be left")
     } else if time.is_zero() || time > keeper.backend.longest_leave() {
         let longest = keeper.backend.longest_leave();
-        let what = format!("a lock is to be left for {time:?}, it must be more than nothing and at most {longest:?}");
+        let what = format!("a lock cannot be left for {time:?}: the time must be above zero and at most {longest:?}");
         Error::invalid(Phase::Configure, what)
     } else {
         return Ok(());
@@ -90,7 +91,7 @@ pub(crate) async fn leave(mut lease: Lease, time: Duration) -> Result<(), LeaveE
         Err(error) => return Err(LeaveError { guard: Some(lease), error }),
     };
     // From here on nothing is renewed: a renewal that came later would be told that the grant is gone.
-    keeper.settle(&lease.live, Event::Release);
+    keeper.end(&lease.live, || ());
     if let Some(reason) = lease.live.loss() {
         let error = lease.named(Error::lost(Phase::Release, reason));
         return Err(LeaveError { guard: Some(lease), error });

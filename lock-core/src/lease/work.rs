@@ -24,8 +24,10 @@ use crate::error::Error;
 /// };
 /// let failed = guard.while_held(work).await.unwrap_err();
 /// assert_eq!((failed.error.kind(), failed.value), (ErrorKind::Lost, Some("receipt"))); // it was paid
+/// assert!(!lock_core::Error::from(failed).is_definite()); // as `?` says: do not pay again without looking
 /// # Ok(()) }
 /// ```
+#[non_exhaustive]
 pub struct WorkError<T> {
     /// The value, if the work had ended when it was found that the lock was not held any more.
     pub value: Option<T>,
@@ -51,10 +53,14 @@ impl<T> std::error::Error for WorkError<T> {
     }
 }
 
-/// For callers that have no use for the value.
+/// For callers that have no use for the value. Of work that had ended it is [`Indeterminate`](crate::ErrorKind::Indeterminate), with the
+/// failure as its source: to call again would be to do the work again.
 impl<T> From<WorkError<T>> for Error {
     fn from(failed: WorkError<T>) -> Self {
-        failed.error
+        match failed.value {
+            None => failed.error,
+            Some(_) => failed.error.after_the_work(),
+        }
     }
 }
 
@@ -106,4 +112,45 @@ pub(crate) async fn drop_when<T>(
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+    use crate::error::{ErrorKind, Phase};
+    use crate::lease::LeaveError;
+
+    fn failure() -> Error {
+        Error::indeterminate(Phase::Release, "no answer")
+            .with_source(Error::unavailable(Phase::Release, "the link is down"))
+    }
+
+    #[test]
+    fn an_error_that_brings_something_back_reads_as_its_reason_does() {
+        let work = WorkError { value: Some("a secret"), error: failure() };
+        let leave = LeaveError { guard: None::<()>, error: failure() };
+        assert_eq!(work.to_string(), failure().to_string());
+        assert_eq!(leave.to_string(), failure().to_string());
+        for source in [work.source(), leave.source()] {
+            assert!(source.is_some_and(|source| source.to_string().contains("the link is down")));
+        }
+        let shown = format!("{work:?}");
+        assert!(
+            shown.contains("had_ended: true") && shown.contains("no answer") && !shown.contains("secret"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn an_error_of_work_that_had_ended_does_not_say_that_it_can_be_done_again() {
+        let lost = || Error::lost(Phase::Hold, crate::LossReason::Expired).with_name(&"orders/42".into());
+        let dropped = Error::from(WorkError::<()> { value: None, error: lost() });
+        assert_eq!((dropped.kind(), dropped.is_definite()), (ErrorKind::Lost, true));
+        let ended = Error::from(WorkError { value: Some("receipt"), error: lost() });
+        assert_eq!((ended.kind(), ended.is_definite()), (ErrorKind::Indeterminate, false));
+        assert_eq!((ended.name(), ended.loss()), (Some("orders/42"), Some(&crate::LossReason::Expired)));
+        assert_eq!(ended.source().unwrap().to_string(), lost().to_string());
+    }
 }

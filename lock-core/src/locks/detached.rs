@@ -18,11 +18,10 @@ use crate::token::FencingToken;
 /// A mutex that was taken by one client and goes on in another: from [`MutexGuard::detach`], for
 /// [`Client::adopt`](crate::Client::adopt). It can be sent as JSON or in any other format of serde.
 ///
-/// Nobody renews it on its way: it ends with its lease unless it is adopted before. It can be adopted once. A message that was
-/// delivered twice gives the second one [`ErrorKind::NotHeld`]. On a quorum of servers two that adopt at one moment may both fail, and so may one
-/// that reaches no majority: then it is detached as before, or nobody holds the lock any more. Adoption goes by the name and the
-/// grant's id alone, which [`inspect`](crate::Mutex::inspect) and traces show as well: whoever knows both, and may write to the server, can take
-/// the lock over.
+/// It is not renewed on its way: unless it is adopted, it ends with its lease. It can be adopted once; a second delivery of the message
+/// gets [`ErrorKind::NotHeld`]. On a quorum, two adoptions at one moment may both fail, and so may one that reaches no majority: the
+/// lock is then still detached, or free. Adoption needs only the name and the grant's id, which [`inspect`](crate::Mutex::inspect) and
+/// traces show too: anybody who knows both, and may write to the server, can take over the lock.
 ///
 /// # Examples
 /// ```
@@ -51,8 +50,7 @@ pub struct DetachedMutex {
     pub grant: GrantId,
     /// The lock's token, which it keeps, where the configuration has them. A server that stores no tokens (memcached) knows it from here only.
     pub token: Option<FencingToken>,
-    /// The time, in ms, for which it was held at least when it was detached: to be shown. Nobody goes by it, as nobody knows how long the
-    /// message has travelled.
+    /// What was left of the lease, in ms, when the lock was detached. For display only: how long the message has travelled is not known.
     pub left_ms: u64,
 }
 
@@ -122,6 +120,7 @@ pub(crate) async fn adopt(
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct DetachError {
     /// The guard, as it was.
     pub guard: MutexGuard,

@@ -112,7 +112,7 @@ impl Mutex {
     ///   undone in the background;
     /// - [`TimedOut`](crate::ErrorKind::TimedOut) if the grant arrived after its own lease had ended;
     /// - [`Closed`](crate::ErrorKind::Closed) once the client was [closed](crate::Client::close);
-    /// - [`Denied`](crate::ErrorKind::Denied), [`Protocol`](crate::ErrorKind::Protocol): see [there](crate::ErrorKind).
+    /// - [`Denied`](crate::ErrorKind::Denied), [`Protocol`](crate::ErrorKind::Protocol): see [`ErrorKind`](crate::ErrorKind).
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. It is cleaned up at once if the
@@ -217,8 +217,8 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// Those of [`lock`](Mutex::lock): then `body` was not called. [`Lost`](crate::ErrorKind::Lost) if the lock was lost, and what
-    /// releasing it may tell: then the value is in the error, if `body` had ended.
+    /// Those of [`lock`](Mutex::lock): `body` was not called. [`Lost`](crate::ErrorKind::Lost) if the lock was lost, and those of
+    /// [`release`](MutexGuard::release): the error has the value of `body`, if that had ended.
     ///
     /// # Cancel safety
     /// A dropped call drops `body`, and the lock is released in the background.
@@ -381,13 +381,13 @@ impl MutexGuard {
     /// ```
     ///
     /// # Errors
-    /// The guard comes back in the error, as it was, after
+    /// The guard comes back in the error, unchanged, after:
     /// - [`Unsupported`](crate::ErrorKind::Unsupported) where locks cannot be left ([`Guarantee::Leave`](crate::Guarantee::Leave));
     /// - [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `time` is zero or too long: more than 24 h, or than the configuration's
     ///   longest lease;
     /// - [`Lost`](crate::ErrorKind::Lost) if the lock was lost before.
     ///
-    /// It does not after
+    /// The guard is gone after:
     /// - [`Lost`](crate::ErrorKind::Lost) if the server says only now that it was lost: whatever it has under this name was not touched;
     /// - [`Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came: the client goes on in the background until it is confirmed or
     ///   the time is over. Until then the lock may be free as soon as its lease has ended.

@@ -25,10 +25,10 @@ use crate::token::FencingToken;
 /// [`Guarantee::RecordAcrossRestart`] and [`Guarantee::RecordAcrossFailover`]; a record that nobody has touched for its
 /// [retention](RecordedMutex::with_retention) may be gone.
 ///
-/// The lock is the mutex of that name: whoever takes that without the record excludes this one's holders, and leaves the record as
-/// it is, without a stamp. A holder before that one writes nothing more all the same: each write is refused once the grant is gone. Where the
-/// server cannot look at the grant in the step of the write (memcached), a write that was sent while the lock was held, and is carried out when a
-/// holder of the mutex alone has it, counts: [`Guarantee::Record`] says so there. Where all holders of a name take it with the record, none does.
+/// The lock is the mutex of that name. A holder that takes it as a plain mutex excludes holders of this one, and leaves the record
+/// unstamped. Earlier holders still cannot write: a write is refused once its grant is gone. memcached cannot check the grant in the step
+/// of the write: there a write sent while the lock was held may be carried out when a plain holder has it (see [`Guarantee::Record`]). It
+/// cannot where every holder takes the lock with its record.
 ///
 /// # Examples
 /// ```
@@ -149,8 +149,8 @@ impl RecordedMutex {
         self.core.operate(self.backend.read_record(self.name())).await.map_err(|error| self.named(error))
     }
 
-    /// Reads the record as the server has it to which this client is connected, without the lock: on ZooKeeper one request less than
-    /// [`read`](RecordedMutex::read), and perhaps some moments old. Elsewhere there is no difference.
+    /// Reads the record from the server that this client is connected to, without the lock. On ZooKeeper this is one request less than
+    /// [`read`](RecordedMutex::read), and may be some moments old; elsewhere there is no difference.
     ///
     /// # Errors
     /// Those of [`read`](RecordedMutex::read).
@@ -317,7 +317,7 @@ impl RecordedGuard {
         match bounded(clock, core.options.op_timeout, phase, asked).await.map_err(|error| self.lock.named(error))? {
             RecordWrite::Done(record) => Ok(record),
             RecordWrite::NotHeld => {
-                self.mark_gone(sent_at);
+                self.mark_gone(sent_at, None);
                 let reason = self.live.loss().unwrap_or(LossReason::Taken);
                 Err(self.lock.named(Error::lost(phase, reason)))
             }

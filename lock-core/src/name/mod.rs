@@ -20,6 +20,9 @@ const SHOWN_OF_AN_OVERLONG_NAME: usize = 64;
 /// first used, so that a handle can be made without a `Result`; text from outside goes through [`LockName::new`] or
 /// `parse`, which check at once.
 ///
+/// Serialised, a name is a string, and a key that is shared an object, so that a message can carry either. A key is not confined to the
+/// client's prefix: read names of senders that are not trusted as a `String`, and check them with `parse`.
+///
 /// # Examples
 /// ```
 /// use lock_core::LockName;

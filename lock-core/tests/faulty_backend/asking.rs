@@ -116,6 +116,18 @@ async fn ttls_that_the_server_does_not_allow_are_refused_before_it_is_asked() {
     guard.extend(longest).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_ttl_of_which_a_coarse_server_leaves_nothing_is_refused_before_anything_is_asked() {
+    let lab = Lab::new();
+    lab.line.counts_in(Duration::from_secs(1));
+    let locks = lab.connect();
+    let taken = async |ms| locks.mutex("a").with_ttl(Duration::from_millis(ms)).try_lock().await;
+    let error = taken(1010).await.unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (ErrorKind::InvalidArgument, Phase::Configure), "{error}");
+    assert_eq!(lab.line.asked("try_lock"), 0);
+    assert!(taken(1020).await.unwrap().unwrap().is_held());
+}
+
 #[test]
 fn tokens_are_promised_by_type_only_where_the_backend_has_them() {
     let lab = Lab::new();

@@ -72,6 +72,7 @@ struct State {
     takes_several: Option<usize>,
     leaves: Leaves,
     longest_ttl: Option<Duration>,
+    granularity: Option<Duration>,
     confirms_no_end: bool,
     announces_losses: bool,
     doubts: DoubtSource,
@@ -145,6 +146,11 @@ impl Line {
     /// Clients that are not in use yet hear of losses.
     pub(crate) fn announces_losses(&self) {
         self.state().announces_losses = true;
+    }
+
+    /// The server's expiry is as coarse as this, for clients that connect from now on.
+    pub(crate) fn counts_in(&self, step: Duration) {
+        self.state().granularity = Some(step);
     }
 
     /// Promises no fencing tokens.
@@ -340,6 +346,10 @@ impl Backend for Faulty {
 
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(self.clock.clone())
+    }
+
+    fn granularity(&self) -> Duration {
+        self.line.state().granularity.unwrap_or(Duration::from_millis(2))
     }
 
     fn doubts(&self) -> Option<Doubts> {

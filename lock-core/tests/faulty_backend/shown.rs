@@ -1,29 +1,10 @@
 //! The words by which handles and errors show themselves.
 
-use std::error::Error as _;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, LeaseOptions, LeaveError, Phase, WorkError};
+use lock_core::{ErrorKind, LeaseOptions};
 
 use crate::lab::Lab;
-
-fn failure() -> Error {
-    Error::indeterminate(Phase::Release, "no answer")
-        .with_source(Error::unavailable(Phase::Release, "the link is down"))
-}
-
-#[test]
-fn an_error_that_brings_something_back_reads_as_its_reason_does() {
-    let work = WorkError { value: Some("a secret"), error: failure() };
-    let leave = LeaveError { guard: None::<()>, error: failure() };
-    assert_eq!(work.to_string(), failure().to_string());
-    assert_eq!(leave.to_string(), failure().to_string());
-    for source in [work.source(), leave.source()] {
-        assert!(source.is_some_and(|source| source.to_string().contains("the link is down")));
-    }
-    let shown = format!("{work:?}");
-    assert!(shown.contains("had_ended: true") && shown.contains("no answer") && !shown.contains("secret"), "{shown}");
-}
 
 #[tokio::test]
 async fn the_error_of_work_names_its_lock() {

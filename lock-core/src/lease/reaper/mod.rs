@@ -34,6 +34,7 @@ use super::runtime::BackgroundRuntime;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::asked;
 use crate::driver::{Attempt, Backend, Kind, SemaphoreBackend, log};
+use crate::metrics::Meters;
 use crate::name::LockName;
 use crate::owner::GrantId;
 use crate::shutdown::Shutdown;
@@ -55,6 +56,7 @@ struct Jobs {
     backend: Arc<dyn Backend>,
     backend_name: &'static str,
     clock: Arc<dyn Clock>,
+    meters: Meters,
     shutdown: Arc<Shutdown>,
     background: Background,
     queue: Mutex<JobQueue>,
@@ -88,6 +90,7 @@ impl Reaper {
         backend: Arc<dyn Backend>,
         backend_name: &'static str,
         clock: Arc<dyn Clock>,
+        meters: Meters,
         shutdown: Arc<Shutdown>,
         runtime: BackgroundRuntime,
     ) -> Self {
@@ -95,6 +98,7 @@ impl Reaper {
             backend,
             backend_name,
             clock,
+            meters,
             shutdown,
             background: Background::at(runtime),
             queue: Mutex::default(),
@@ -245,6 +249,7 @@ impl Jobs {
         queue.discarded += 1;
         queue.remains_until = queue.remains_until.max(Some(job.until));
         drop(queue);
+        self.meters.cleanup_given_up();
         let Job { attempt, .. } = &job;
         log(|| tracing::debug!(name = %attempt.name, grant = %attempt.id, "too many clean-ups: left to the server"));
         job.give_up(&*self.backend);
@@ -294,6 +299,7 @@ impl Jobs {
             }
             return;
         }
+        self.meters.cleanup_given_up();
         let Job { attempt, .. } = &job;
         log(|| tracing::warn!(name = %attempt.name, grant = %attempt.id, "clean-up given up: the lease is over"));
         job.give_up(&*self.backend);
@@ -420,8 +426,14 @@ mod tests {
     #[test]
     fn so_many_are_waiting_for_their_first_try_at_most() {
         let backend = Arc::new(MemoryStore::new().backend(String::new(), Duration::from_secs(2)));
-        let reaper =
-            Reaper::new(backend.clone(), "memory", backend.clock(), Arc::default(), BackgroundRuntime::current());
+        let reaper = Reaper::new(
+            backend.clone(),
+            "memory",
+            backend.clock(),
+            Meters::new("memory"),
+            Arc::default(),
+            BackgroundRuntime::current(),
+        );
         let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(30)).unwrap();
         let attempt = Arc::new(attempt);
         for _ in 0..MOST {

@@ -87,9 +87,9 @@ impl LeaseState {
         };
         state.extend_to(grant.sent_at, grant.valid_for, options.ttl);
         if grant.claim {
-            // A claim is sent even when the lease is not renewed by itself. It is due almost at once: a lock that is
-            // released meanwhile needs no claim.
-            state.renew_at = grant.sent_at.plus(CLAIM_AFTER.min(grant.valid_for / 10));
+            // A claim is sent even when the lease is not renewed by itself. It is due almost at once, after the hand-over and not
+            // after the waiter's last question: a lock that is released meanwhile needs no claim.
+            state.renew_at = now.plus(CLAIM_AFTER.min(state.deadline.since(now) / 10));
         }
         state
     }
@@ -138,6 +138,12 @@ impl LeaseState {
     #[must_use]
     pub fn deadline(&self) -> BootInstant {
         self.deadline
+    }
+
+    /// Returns for how long the lock was held until `now`, or until its lease ended.
+    #[must_use]
+    pub fn held_for(&self, now: BootInstant) -> Duration {
+        now.min(self.deadline).since(self.held_since)
     }
 
     /// Returns the instant until which the server may keep the grant by itself: one that was asked for more may have given it,
@@ -273,7 +279,11 @@ impl LeaseState {
 
     /// The instant at which the renewal under way, if any, is given up: it may have gone with the task that sent it.
     fn overdue_at(&self) -> BootInstant {
-        self.in_flight.map_or(self.held_since, |sent| sent.plus(self.options.renewal_interval()))
+        let interval = match self.claimed && !self.is_in_parts() {
+            true => self.options.renewal_interval(),
+            false => self.interval_in_parts(self.kept_for),
+        };
+        self.in_flight.map_or(self.held_since, |sent| sent.plus(interval))
     }
 
     /// Has the next renewal sent at once, if there is to be one.
@@ -333,14 +343,21 @@ impl LeaseState {
         self.full_until.plus(self.margin_of(ttl).saturating_add(self.options.renewal_interval())).minus(ttl)
     }
 
+    /// The part of the time for which the server keeps a grant that its holder counts on: all of it but 1 %, for the rates of two clocks,
+    /// and the coarseness of the server's expiry.
+    #[must_use]
+    pub fn counted(kept_for: Duration, granularity: Duration) -> Duration {
+        kept_for.saturating_sub(kept_for / 100 + granularity)
+    }
+
     /// The instant until which a lease counts that is kept for this time from `sent_at` on.
     fn end_of(&self, sent_at: BootInstant, kept_for: Duration) -> BootInstant {
-        sent_at.plus(kept_for.saturating_sub(self.margin_of(kept_for)))
+        sent_at.plus(Self::counted(kept_for, self.granularity))
     }
 
     /// The part of this time that is not counted on.
     fn margin_of(&self, time: Duration) -> Duration {
-        time / 100 + self.granularity
+        time.saturating_sub(Self::counted(time, self.granularity))
     }
 
     /// The time after which a lease is renewed of which the server keeps only a part at a time, of this length.

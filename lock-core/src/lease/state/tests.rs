@@ -192,7 +192,8 @@ fn the_longest_hold_counts_from_the_holders_beginning() {
     let options = LeaseOptions::new(TTL).with_max_hold(Duration::from_millis(500));
     let mut lease = LeaseState::new(&grant, at(600), options, Duration::from_millis(2));
     assert!(lease.is_held(at(1099)) && !lease.is_held(at(1100)));
-    assert_eq!(lease.step(at(600), Event::Tick).renew, Some(TTL), "it is claimed all the same");
+    assert_eq!(lease.step(at(619), Event::Tick).renew, None, "a release may come before");
+    assert_eq!(lease.step(at(620), Event::Tick).renew, Some(TTL), "it is claimed all the same");
 }
 
 #[test]
@@ -222,6 +223,14 @@ fn a_server_that_keeps_a_part_is_asked_again_in_time() {
     unrenewed.step(at(610), answer(600, Answer::Renewed(Duration::from_millis(2400))));
     assert_eq!(unrenewed.step(at(2900), Event::Tick).renew, None, "all of it is kept");
     assert_eq!(unrenewed.step(at(2976), Event::Tick).lost, Some(LossReason::Expired), "and no more");
+}
+
+#[test]
+fn the_renewal_of_a_part_that_is_never_answered_is_sent_again_before_the_part_ends() {
+    let grant = Grant::new(None, at(0), Duration::from_millis(900));
+    let mut lease = LeaseState::new(&grant, at(0), LeaseOptions::new(TTL), Duration::ZERO);
+    assert_eq!(lease.step(at(300), Event::Tick).wake_at, Some(at(600)));
+    assert_eq!(lease.step(at(600), Event::Tick).renew, Some(TTL));
 }
 
 #[test]

@@ -118,6 +118,30 @@ macro_rules! guards {
 
 guards!(MutexGuard ReadGuard WriteGuard ReentrantGuard);
 
+/// For a lock that was [adopted](crate::Client::adopt). A guard without a token comes back.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::FencedMutexGuard;
+///
+/// let detached = locks.mutex("orders/42").lock().await?.detach().await?;
+/// let adopted = FencedMutexGuard::try_from(locks.adopt(&detached).await?).expect("its token came along");
+/// assert!(adopted.fencing_token().as_u64() > 0);
+/// adopted.release().await?;
+/// # Ok(()) }
+/// ```
+impl TryFrom<MutexGuard> for FencedGuard<MutexGuard> {
+    type Error = MutexGuard;
+
+    fn try_from(guard: MutexGuard) -> Result<Self, MutexGuard> {
+        match guard.fencing_token() {
+            Some(token) => Ok(Self { guard, token }),
+            None => Err(guard),
+        }
+    }
+}
+
 impl FencedGuard<MutexGuard> {
     /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, and is free then. See [`MutexGuard::leave`].
     ///

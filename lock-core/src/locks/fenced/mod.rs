@@ -41,6 +41,12 @@ impl<L> Fenced<L> {
     pub fn as_unfenced(&self) -> &L {
         &self.0
     }
+
+    /// The lock without the promise of a token, to be given another TTL, say.
+    #[must_use]
+    pub fn into_unfenced(self) -> L {
+        self.0
+    }
 }
 
 /// A guard with its fencing token. Everything a holder can ask is on [`Lease`], to which it dereferences.

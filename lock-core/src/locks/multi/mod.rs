@@ -5,8 +5,8 @@
 //! held. In memory there always is one; on Redis for up to 64 locks on one server, or in one slot of a cluster; on ZooKeeper for up to
 //! 64 that are not at shared paths.
 //!
-//! If one of them is held, a try is over. A wait goes on one by one, in the order of the names: whoever waits for a lock holds those
-//! before it, and no other caller waits for a lock before one that it holds. So it is from the beginning where there is no such step.
+//! If one of them is held, a try is over. A wait goes on one by one, in the order of the names: a caller that waits for a lock holds only
+//! locks before it, so no two callers wait for each other. Without such a step, locks are taken one by one from the start.
 
 mod guard;
 mod lockable;
@@ -32,9 +32,9 @@ use taking::Taking;
 
 /// Locks all of these, waiting as long as it takes.
 ///
-/// They are mutexes and write locks in any mix, fenced or not: whatever is a [`Lockable`]. They are taken [in one step](self#in-one-step-or-one-by-one)
-/// or else one after the other in the order of their names, whatever the order of the arguments. They may come from one client only, as names of different clients have no
-/// common order.
+/// Any mix of mutexes and write locks, fenced or not: anything that is a [`Lockable`]. They are taken
+/// [in one step](self#in-one-step-or-one-by-one), or else one after the other in the order of their names, not of the arguments. All
+/// must come from one client: names of different clients have no common order.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
@@ -71,8 +71,9 @@ pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> R
 
 /// Locks all of these without waiting; `Ok(None)` and none of them if one is held.
 ///
-/// Where they are taken [in one step](self#in-one-step-or-one-by-one), a refusal leaves nothing to be released. Elsewhere, locks that were taken are released before the answer, for at most 100 ms or, on a slow link, twice the time in which the quickest of
-/// them was taken, and one operation timeout at most. A release that is not confirmed by then goes on in the background.
+/// In [one step](self#in-one-step-or-one-by-one), a refusal leaves nothing to release. Otherwise the call first releases what it took. It
+/// waits for that for at most 100 ms or, on a slow link, twice as long as the quickest of them took to acquire, and never longer than
+/// one operation timeout. A release that is not confirmed by then goes on in the background.
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] or

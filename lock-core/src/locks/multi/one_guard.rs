@@ -27,9 +27,9 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OneGuard {
-    /// Of a mutex.
+    /// The guard of a mutex.
     Mutex(MutexGuard),
-    /// Of the write side of a read-write lock.
+    /// The guard of the write side of a read-write lock.
     Write(WriteGuard),
 }
 

@@ -146,7 +146,7 @@ impl WriteGuard {
                 if !error.is_definite() {
                     live.set_doubtful(true);
                 } else if error.kind() == ErrorKind::NotHeld {
-                    self.held.lease.mark_gone(sent_at);
+                    self.held.lease.mark_gone(sent_at, error.loss());
                     error = error.with_loss(live.loss());
                 }
                 let error = self.named(error);
@@ -197,8 +197,9 @@ impl fmt::Debug for WriteGuard {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct DowngradeError<G = WriteGuard> {
-    /// The write guard, as it was.
+    /// The write guard. After an error that is not definite it is in doubt, and does not count as held.
     pub guard: G,
     /// The reason of the failure.
     pub error: Error,

@@ -49,10 +49,10 @@ impl Permit {
         self.lease.live.token().map(PermitToken::of)
     }
 
-    /// Gives `permits` of these permits back and keeps the rest, which is at least one.
+    /// Releases `permits` of these permits and keeps the rest, which is at least one.
     ///
-    /// Permits that were asked to be released are not to be used any more, whatever the answer: [`permits`](Permit::permits)
-    /// counts only what certainly remains.
+    /// Do not use permits once their release was asked for, whatever the answer: [`permits`](Permit::permits) counts only what
+    /// certainly remains.
     ///
     /// # Examples
     /// ```
@@ -98,7 +98,7 @@ impl Permit {
                 self.permits = had;
             }
             if error.kind() == ErrorKind::NotHeld {
-                self.lease.mark_gone(sent_at);
+                self.lease.mark_gone(sent_at, error.loss());
                 error = error.with_loss(self.live.loss());
             }
             self.named(error)
