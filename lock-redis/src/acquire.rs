@@ -190,7 +190,7 @@ impl Acquirer {
                 AcquireReply::Queued(queued) if queued.pause == Pause::None && SystemClock.now() < until => {}
                 AcquireReply::Queued(queued) if queued.pause == Pause::None => {
                     // Nobody need hold it: those in its queue who are dead were not all removed in time.
-                    let what = "many have left the lock's queue without a word, and there was no time to remove them";
+                    let what = "the queue has many dead waiters, and there was no time to remove all of them";
                     let error = attempt.error(ErrorKind::Unavailable, Phase::Acquire, what);
                     return Err(error.with_server(self.links.server()));
                 }

@@ -62,7 +62,7 @@ impl Adopter {
         let grant = Grant::new(Some(fields.token()?), reply.sent_at, attempt.ttl);
         self.acquirer.confirmed(attempt, Some(grant), until).await.map_err(|error| {
             // What is undone is gone: the grant that was to be passed on has ended, too.
-            let what = "the lock was adopted, and did not count without its replicas; it is released";
+            let what = "the lock was adopted, but too few replicas confirmed it; it is released";
             let unknown = attempt.error(ErrorKind::Indeterminate, Phase::Acquire, what);
             unknown.with_server(self.links.server()).with_source(error)
         })

@@ -69,7 +69,7 @@ impl Confirmation {
     pub(crate) async fn is_kept(&self, attempt: &Attempt, until: BootInstant) -> Result<(), Error> {
         let kept = self.acknowledged(attempt, until).await;
         kept.map(drop).map_err(|error| {
-            let what = "it was written, and too few replicas are known to have it";
+            let what = "the record was written, but too few replicas are known to have it";
             attempt
                 .error(ErrorKind::Indeterminate, Phase::Hold, what)
                 .with_server(self.links.server())

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | certificates or versions of TLS that do not fit | `Denied` | definite: nothing was sent |
 //! | connection refused, could not connect, a host's name without an address | `Unavailable` | definite: nothing was sent |
-//! | response timeout, broken pipe, reset | `Indeterminate` | the request may have been carried out |
+//! | response timeout, broken pipe, reset, a reply that ends in its middle | `Indeterminate` | the request may have been carried out |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, authentication failed | `Denied` | definite |
 //! | `LOADING`, `BUSY`, `MASTERDOWN`, `CLUSTERDOWN`, `TRYAGAIN` | `Unavailable` | definite: refused before the first write |
 //! | `READONLY`, `OOM`, `MISCONF`, `NOREPLICAS`, `max number of clients reached` | `Unavailable` | definite, likewise |
@@ -31,9 +31,19 @@ pub(crate) enum RequestFate {
     Unknown,
 }
 
-/// Whether the server may have carried the request out.
+/// Whether the server may have carried the request out. It has not if it says so, or if nothing was sent.
 pub(crate) fn fate(error: &RedisError) -> RequestFate {
-    if error.is_io_error() && !error.is_connection_refusal() { RequestFate::Unknown } else { RequestFate::Refused }
+    use redis::ErrorKind::{AuthenticationFailed, Client, Extension, InvalidClientConfig, Server};
+    match error.kind() {
+        _ if error.is_connection_refusal() => RequestFate::Refused,
+        AuthenticationFailed | Client | Extension | InvalidClientConfig | Server(_) => RequestFate::Refused,
+        _ => RequestFate::Unknown,
+    }
+}
+
+/// Whether the connection failed, and not what was asked for over it. A reply that is cut in its middle cannot be parsed.
+pub(crate) fn is_of_connection(error: &RedisError) -> bool {
+    error.is_io_error() || error.kind() == redis::ErrorKind::Parse
 }
 
 /// Whether the server does not know the script (yet).
@@ -80,7 +90,9 @@ fn code_within(text: &str) -> Option<&str> {
 pub(crate) fn of_request(error: RedisError, phase: Phase, server: &str) -> Error {
     let (kind, what) = match (fate(&error), classify(&error)) {
         // A connection that breaks for whatever reason takes an answer with it that may have been on its way.
-        (RequestFate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate => (ErrorKind::Indeterminate, LOST),
+        (RequestFate::Unknown, (kind, _)) if kind != ErrorKind::Indeterminate && is_of_connection(&error) => {
+            (ErrorKind::Indeterminate, LOST)
+        }
         (_, classified) => classified,
     };
     Error::new(kind, phase, what).with_backend(crate::guarantees::NAME).with_server(server).with_source(cause(&error))
@@ -145,9 +157,9 @@ fn classify(error: &RedisError) -> (ErrorKind, &'static str) {
         return (ErrorKind::Indeterminate, "no answer within the operation timeout");
     }
     if is_of_tls(error) {
-        return (ErrorKind::Denied, "TLS came to no agreement: certificates, names or versions do not fit");
+        return (ErrorKind::Denied, "the TLS handshake failed: certificates, names or versions do not match");
     }
-    if error.is_io_error() {
+    if is_of_connection(error) {
         return (ErrorKind::Indeterminate, LOST);
     }
     match error.kind() {
@@ -280,6 +292,15 @@ mod tests {
         let broken = || std::io::Error::new(std::io::ErrorKind::InvalidData, rustls::Error::DecryptError).into();
         assert_eq!(of_connect(broken(), "here").kind(), ErrorKind::Denied);
         assert!(!of_request(broken(), Phase::Acquire, "here").is_definite());
+    }
+
+    #[test]
+    fn a_reply_that_is_cut_in_its_middle_leaves_the_outcome_unknown() {
+        // As the client crate's reader of replies tells it.
+        let cut = redis::RedisError::from((redis::ErrorKind::Parse, "Parse error"));
+        assert_eq!(fate(&cut), RequestFate::Unknown, "{cut:?}");
+        let error = of_request(cut, Phase::Acquire, "here");
+        assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
     }
 
     #[test]

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! # Where it fails
-//! No lock on one Redis server survives these. A [fencing token](Fenced) that the resource checks protects it also then, but where tokens may
-//! go back: when the clock was set back together with a loss of the data, and after a failover, by the replication's lag and the difference
+//! No lock on one Redis server survives these. A [fencing token](Fenced) that the resource checks still protects it, except where tokens
+//! may go back: after a loss of the data if the clock was set back too, and after a failover, by the replication's lag and the difference
 //! of the two clocks.
 //! - A restart without persistence, or from an old snapshot: locks are gone while their holders believe in them, until their next renewal.
 //! - A failover to a replica: two holders are possible, for locks that it had not received.
@@ -21,7 +21,7 @@
 //! - A server's clock that steps forward ends leases early; one that steps back prolongs them.
 //! - A holder that is paused between its look at [`is_held`](Lease::is_held) and its write.
 //!
-//! A [quorum](QuorumLocks) has no tokens, and one server of it that forgets a lock, by a restart or an eviction, may cost it.
+//! A [quorum](QuorumLocks) has no tokens, and may lose a lock if one of its servers forgets it, by a restart or an eviction.
 //!
 //! [`Client::guarantees`] says what holds as it is configured, and [`Client::require`] refuses what does not suffice. The README tells the
 //! algorithm, the keys, the guarantees and more of where they fail.
@@ -91,6 +91,10 @@ pub struct RedisLocks(Client<RedisBackend>);
 
 impl RedisLocks {
     /// Connects with the default options to the servers that this URL names; [`RedisConfig::url`] tells its forms.
+    ///
+    /// Tries once. A refused connection is told at once; a server that does not answer, after an operation timeout, but 1 s at least and
+    /// 5 s at most, for each of up to three steps (six behind sentinels, more in a cluster). Call again while [`Error::retry`] is
+    /// [`Retry::Later`](lock_core::Retry::Later): the README has the loop.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,

@@ -90,13 +90,13 @@ impl Releaser {
         let keys = &self.keys.of(&attempt.name, attempt.kind);
         let until = self.links.until();
         let request = ReleaseRequest { script: &scripts::CHANGE_MODE, keys, attempt, mode, phase, until };
-        match self.run(request, SentBefore::NEVER, None).await? {
-            Released::Done => Ok(()),
-            _ => {
-                let what = "the server has no such grant (any more)";
-                Err(attempt.error(ErrorKind::NotHeld, phase, what).with_server(self.links.server()))
-            }
-        }
+        let reason = match self.run(request, SentBefore::NEVER, None).await? {
+            Released::Done => return Ok(()),
+            Released::NotHeld(reason) => reason,
+            _ => None,
+        };
+        let what = "the server has no such grant (any more)";
+        Err(attempt.error(ErrorKind::NotHeld, phase, what).with_server(self.links.server()).with_loss(reason))
     }
 
     /// Releases a lock for which nobody waits, or says that it has to be done the long way.
@@ -195,8 +195,7 @@ impl Releaser {
         let (reply, again) = match reply {
             Ok(reply) => reply,
             Err(error) if before.0 && (error.is_definite() || is_foreign(&error)) => {
-                let what =
-                    "whether an earlier sending of this release freed the grant is unknown, and the next one failed";
+                let what = "the release failed, and it is unknown whether an earlier sending of it freed the grant";
                 let unknown = attempt.error(ErrorKind::Indeterminate, phase, what).with_server(self.links.server());
                 return Err(unknown.with_source(error));
             }
@@ -208,7 +207,8 @@ impl Releaser {
         let done = fields.number()?;
         if done == 0 {
             let why = fields.text()?;
-            if why.is_empty() && phase == Phase::Release && (before.0 || again.0) {
+            // A change of its mode never ends a grant.
+            if why.is_empty() && mode.is_empty() && phase == Phase::Release && (before.0 || again.0) {
                 // Either an earlier sending of this release has done it, or the grant was lost before.
                 let what =
                     "the grant is gone; whether this release freed it is unknown, as its first answer never came";

@@ -125,7 +125,7 @@ impl SeveralAcquirer {
         if undone.iter().all(|outcome| matches!(outcome, Ok(Cancelled::Settled))) {
             return Ok(());
         }
-        let what = "not all of several locks can be had, and what an earlier request took of them may still be held";
+        let what = "not all of the locks can be had, and an earlier request may still hold some of them";
         Err(Error::new(ErrorKind::Indeterminate, Phase::Acquire, what).with_server(self.links.server()))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
-use crate::error::{self, is_of_any_command};
+use crate::error::{self, is_of_any_command, is_of_connection};
 use crate::store::record::MutexText;
 
 /// Asks a server which one it has.
@@ -90,7 +90,7 @@ pub(super) fn reply(nonce: &str, whose: RedisResult<Value>, deleted: RedisResult
             return Err(error);
         }
         // It may have been deleted: an answer that cannot be told from another's is none.
-        Err(error) if !error.is_io_error() => {
+        Err(error) if !is_of_connection(&error) => {
             let why = "the server did not say whose its answer was";
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why).into());
         }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::dial::{Commands, Opener};
 use super::pace::Pace;
 use crate::address::Address;
+use crate::error::is_of_connection;
 
 /// The number of keys that one pipeline looks at.
 const MOST: usize = 128;
@@ -96,7 +97,7 @@ async fn listen(opener: Arc<Opener>, server: Address, mut looks: mpsc::Receiver<
             if let Some(Tracker { since, .. }) = present.take() {
                 pace.ended_after(since.elapsed());
             }
-            let pause = if error.is_io_error() { pace.pause() } else { REFUSED };
+            let pause = if is_of_connection(&error) { pace.pause() } else { REFUSED };
             deaf_until = Instant::now() + pause;
         }
     }

@@ -21,7 +21,8 @@ pub(super) async fn at_least(min: Duration, connection: &mut MultiplexedConnecti
     match uptime(&info.map_err(|e| error::of_connect(e, server))?) {
         Some(uptime) if uptime >= min.saturating_add(ROUNDED) => Ok(()),
         Some(uptime) => {
-            let what = format!("it started {uptime:?} ago and may have forgotten locks; it is left alone for {min:?}");
+            let what =
+                format!("it started {uptime:?} ago and may have forgotten locks; it must be up for {min:?} first");
             Err(nowhere(what, server))
         }
         None => Err(nowhere("it does not tell its uptime", server)),

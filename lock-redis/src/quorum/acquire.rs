@@ -253,7 +253,7 @@ pub(super) fn refused(may_be_held: bool) -> Result<Option<Grant>, Error> {
     if may_be_held {
         return Ok(None);
     }
-    let what = "nobody holds the lock: several try to get it, and none has found a majority in time";
+    let what = "nobody holds the lock: several clients compete for it, and none won a majority in time";
     Err(Error::new(ErrorKind::Unavailable, Phase::Acquire, what).with_backend(NAME))
 }
 

@@ -47,7 +47,7 @@ fn guarantees(young_are_refused: bool) -> Guarantees {
     guarantees.exclusion_across_restart = Support::Unless(if young_are_refused {
         "a client uses a TTL above `longest_ttl`, or servers' clocks step forward"
     } else {
-        "as many servers as make a majority common come back without their data within one TTL"
+        "as many servers as two majorities must share come back without their data within one TTL"
     });
     guarantees.inspect = Support::Yes;
     guarantees.force_release = Support::Yes;

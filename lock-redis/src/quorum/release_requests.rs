@@ -219,7 +219,7 @@ impl ReleaseRequests {
         }
         let error = self.members.too_few(phase, reasons);
         if freed > 0 && error.is_definite() {
-            let what = "it is freed at some servers, and too few have answered";
+            let what = "the lock is released at some servers, but too few have answered";
             return Err(Error::indeterminate(phase, what).with_backend(NAME).with_source(error));
         }
         Err(error)

@@ -10,7 +10,7 @@ use super::tally::majority;
 /// The error when too many of so many servers have not answered, for these reasons. Its text has each reason with its causes,
 /// so it has no source: the first reason would be told twice.
 pub(super) fn too_few(phase: Phase, servers: usize, reasons: Vec<Error>) -> Error {
-    let mut what = format!("{} of {servers} servers gave no answer, {} have to", reasons.len(), majority(servers));
+    let mut what = format!("{} of {servers} servers gave no answer, {} must answer", reasons.len(), majority(servers));
     for reason in &reasons {
         what.push_str("; ");
         what.push_str(&reason.to_string());
@@ -46,7 +46,7 @@ mod tests {
         let kind = |kinds: &[ErrorKind]| {
             let error = too_few(Phase::Acquire, 5, kinds.iter().map(|kind| reason(*kind, "there:1")).collect());
             assert_eq!(error.to_string().matches("there:1").count(), kinds.len(), "{error}");
-            let told = format!("{} of 5 servers gave no answer, 3 have to", kinds.len());
+            let told = format!("{} of 5 servers gave no answer, 3 must answer", kinds.len());
             assert!(error.to_string().contains(&told), "{error}");
             error.kind()
         };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// All that do as `SET key value NX PX ttl` does: redis-py, node-redlock, redsync, redislock and others.
+    /// Libraries that lock by `SET key value NX PX ttl`: redis-py, node-redlock, redsync, redislock and others.
     #[default]
     SetNx,
     /// Redisson's `RLock`. Not in a cluster, where its waiters listen in another way.

@@ -150,11 +150,14 @@ pub(crate) fn waiter(member: &str, ticket: &str, entry: &str, now: i64) -> Optio
     Some(waiter)
 }
 
-/// From an instant in µs of the server's clock until now.
+/// From an instant in µs of the server's clock until now; unknown for one to come, as tokens and tickets are for as long as the clock is
+/// behind what it showed before. Those of one moment are counted on, a little ahead of the clock.
 fn since(start: &str, now: i64) -> Option<Duration> {
+    const AHEAD: f64 = 1e6;
     // Sorted sets may write a large score as 1.7e15.
     let start: f64 = start.parse().ok()?;
-    Duration::try_from_secs_f64((now as f64 - start).max(0.0) / 1e6).ok()
+    let passed = now as f64 - start;
+    Duration::try_from_secs_f64(passed.max(0.0) / 1e6).ok().filter(|_| passed >= -AHEAD)
 }
 
 #[cfg(test)]
@@ -186,6 +189,8 @@ mod tests {
             let known_owner = known.owner.as_ref();
             assert_eq!(known_owner.map(|owner| (owner.id(), owner.to_string())), Some((owner.id(), owner.to_string())));
         }
+        let ahead = format!("00112233445566778899aabbccddeeff:0123456789abcdef:{json}:5000000");
+        assert_eq!(holder(ahead.as_bytes(), 3_500_000).held_for, None, "the clock was set back");
         for foreign in [&b"\xff\xfe"[..], b"0f8fad5bd9cb469fa16570867728950e", b"host:1:2"] {
             assert_eq!(holder(foreign, 0), Holder::unknown());
         }

@@ -175,7 +175,7 @@ fn honest(attempt: &Attempt, error: Error, unknown: Option<Error>, queued: bool)
 
 /// The error of a waiter that the server has put into its queue, and that does not hear any more.
 fn was_queued(attempt: &Attempt, why: String) -> Error {
-    let what = format!("the attempt was in the queue, and whether it was granted the lock since is unknown: {why}");
+    let what = format!("the attempt was in the queue, and may have been granted the lock since: {why}");
     attempt.error(ErrorKind::Indeterminate, Phase::Wait, what)
 }
 

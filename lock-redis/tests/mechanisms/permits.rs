@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use lock_redis::{ErrorKind, Inspection, LeaseOptions, Permit, Phase, Semaphore};
+use lock_redis::{
+    ClientOptions, ErrorKind, Inspection, LeaseOptions, LossReason, Permit, Phase, RedisConfig, Semaphore,
+};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{PROMPTLY, Server, calls, long, ms, refused, soon};
+use crate::server::{PROMPTLY, Server, calls, configured, long, ms, refused, soon};
 
 const KEY: &str = "lock:semaphore:{permits}";
 
@@ -50,6 +53,46 @@ async fn a_part_that_is_released_without_memory_lets_the_next_one_in() {
     held.release().await.unwrap();
     next.release().await.unwrap();
     server.has_nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_of_a_part_that_finds_a_release_by_force_tells_its_reason() {
+    let Some(server) = Server::start().await else { return };
+    let locks = server.patient_client().await;
+    let mut held = locks.semaphore("permits", 3).with_lease(lasting()).acquire_many(3).await.unwrap();
+    // By an operator whose push did not come.
+    server.run(&["SET", &format!("{KEY}:x"), &format!("{}:[\"an operator\",\"it hangs\"]", held.grant_id())]).await;
+    server.run(&["DEL", KEY]).await;
+    let error = held.release_some(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    let reason = LossReason::ForceReleased { by: "an operator".to_owned(), reason: "it hangs".to_owned() };
+    assert_eq!(
+        (error.loss(), soon("the holder is told", PROMPTLY, held.lost()).await),
+        (Some(&reason), reason.clone())
+    );
+}
+
+/// Its first sending has released them, or the grant was gone before: it is gone either way, as a part that is released leaves one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_of_a_part_that_is_sent_again_knows_that_the_grant_is_gone() {
+    let Some(server) = Server::start().await else { return };
+    let link = Proxy::to(server.address(), Protocol::Resp).unwrap();
+    let mut options = ClientOptions::default();
+    (options.op_timeout, options.patience) = (PROMPTLY, PROMPTLY * 3);
+    let locks = configured(RedisConfig::new(format!("redis://{}", link.address())).with_client(options)).await.unwrap();
+    let mut held = locks.semaphore("permits", 3).with_lease(lasting()).acquire_many(3).await.unwrap();
+    let unanswered = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "{permits}"));
+    let error = {
+        let (released, ()) = tokio::join!(held.release_some(1), async {
+            unanswered.applied(PROMPTLY).await.unwrap();
+            server.run(&["DEL", KEY]).await;
+            assert!(server.say("CLIENT KILL TYPE normal SKIPME yes").await.as_int() > Some(0));
+            unanswered.heal().unwrap();
+        });
+        released.unwrap_err()
+    };
+    assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    assert!(!held.is_held(), "the server has said that it is gone");
 }
 
 /// A lease that is not renewed, and does not end while a test looks.

@@ -62,7 +62,7 @@ async fn four_servers_need_three() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
     // Where two may still have it, since the undo was not confirmed yet, that is the cause.
     let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    let what = "2 of 4 servers gave no answer, 3 have to";
+    let what = "2 of 4 servers gave no answer, 3 must answer";
     assert!(error.to_string().contains(what) || cause.contains(what), "{error}: {cause}");
     servers.have_nothing_left(&[2, 3, 4]).await;
 }

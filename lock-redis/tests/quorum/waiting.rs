@@ -85,6 +85,26 @@ async fn a_waiter_that_is_dropped_during_its_first_round_is_taken_out_at_the_ser
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_future_is_not_polled_keeps_nobody_of_its_client_from_a_free_lock() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, waiter) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&holder.mutex("left").with_lease(long())).await;
+    let first = waiter.mutex("left");
+    let mut first = Box::pin(first.lock());
+    tokio::select! {
+        granted = &mut first => panic!("granted beside its holder: {granted:?}"),
+        () = servers.until_waiting("left", 1) => {}
+    }
+    held.release().await.unwrap();
+    for turn in 0..3 {
+        let next = waiter.mutex("left").try_lock_for(PROMPTLY).await.unwrap();
+        next.unwrap_or_else(|| panic!("turn {turn}: the lock is free")).release().await.unwrap();
+    }
+    first.await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_a_waiter_after_the_others_have_granted_forgets_it() {
     let Some(servers) = Servers::start().await else { return };
     let client = servers.client().await;

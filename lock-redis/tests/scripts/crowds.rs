@@ -405,6 +405,37 @@ async fn a_count_of_permits_that_began_long_ago_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn permits_that_are_granted_while_the_clock_goes_back_under_a_count_are_counted() {
+    const PERMITS: usize = 2000;
+    let Some(server) = server().await else { return };
+    let mut crowd = Crowd::new(&server, &HOLDERS, "P1/9000");
+    for number in 0..PERMITS {
+        crowd.ask(number, &client(number), "P1/9000").await;
+    }
+    for number in 1..PERMITS {
+        crowd.renew(number).await;
+    }
+    let used = async |crowd: &mut Crowd| {
+        let [_, used, more] = texts(crowd.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
+        (used.parse::<usize>().unwrap(), more)
+    };
+    // One has ended, and a part of the others was looked at.
+    crowd.lock.now += 61_000_000;
+    assert_eq!(used(&mut crowd).await.1, "1");
+    crowd.lock.now -= 30_000_000;
+    for number in PERMITS..PERMITS + 200 {
+        let args = [&*nonce(number), &client(number), "1000", "{}", "", "", CHANNELS, "", "P1/9000"];
+        assert_eq!(texts(crowd.lock.run(&HOLDERS.acquire, &ALL, &args).await.unwrap())[1], "1");
+    }
+    crowd.lock.now += 30_000_000;
+    let mut looks = 0;
+    while used(&mut crowd).await.0 != PERMITS - 1 {
+        assert!(looks < 40, "permits that have ended are not free");
+        looks += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_inspection_lists_some_and_counts_the_others() {
     const MANY: usize = 1500;
     let Some(server) = server().await else { return };

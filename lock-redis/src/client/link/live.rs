@@ -218,7 +218,7 @@ impl Link {
                 return pulse.answered_at() < sent_at
                     || SystemClock.now() > sent_at.plus(self.op_timeout() + STOOD_STILL);
             }
-            Err(error) if error.is_io_error() => return true,
+            Err(error) if error::is_of_connection(&error) => return true,
             // It is refused.
             Err(_) => {}
         }

@@ -267,7 +267,7 @@ impl Link {
         failure: Option<&RedisError>,
     ) {
         let now = SystemClock.now();
-        let Some(error) = failure.filter(|error| error.is_io_error()) else {
+        let Some(error) = failure.filter(|error| error::is_of_connection(error)) else {
             live.pulse().answered(sent_at, now);
             let is_astray = failure.is_some_and(|error| error::code(error) == Some("READONLY"));
             if is_astray && now.since(live.since) >= SETTLED {

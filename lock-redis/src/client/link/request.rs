@@ -189,7 +189,7 @@ impl Link {
         let by_text = evaluation("EVAL", script.code, keys, args);
         let outcome = self.send(live, &by_text, asking, until).await;
         // Whatever else it answers, it has read the text.
-        if !outcome.as_ref().is_err_and(RedisError::is_io_error) {
+        if !outcome.as_ref().is_err_and(error::is_of_connection) {
             *told = Some(sent_at);
         }
         (sent_at, outcome)

@@ -58,7 +58,7 @@ impl Waits {
     pub(super) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
         let place = self.queues.enter(&self.acquirer.check(attempt)?.lock);
         match place.first(attempt, deadline).await {
-            Ok(first) => self.ask_until(attempt, &place, deadline, first.silent_since).await,
+            Ok(silent_since) => self.ask_until(attempt, &place, deadline, silent_since).await,
             Err(WaitEnded::Held) => Ok(None),
             Err(WaitEnded::Unknown) => {
                 let what = "no majority of the servers says that somebody holds the lock; another task of this client asks them";

@@ -1,20 +1,21 @@
 //! The waiters of one client, in a queue for each lock.
 //!
 //! Only the first one of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others
-//! wait for its place. A release in the same client hands the lock over: the first one's request follows the release on
-//! every connection. Local knowledge saves requests, never a grant.
+//! wait for its place. A first one that does not ask for long is not polled: the next one takes its place. A release in the same
+//! client hands the lock over: the first one's request follows the release on every connection. Local knowledge saves requests,
+//! never a grant.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::GrantId;
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, wait};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::Notify;
 
+use super::AGAIN;
 use super::fairness::{HandoverRun, REST};
 use super::release_news::ReleaseNews;
 
@@ -34,15 +35,16 @@ pub(in crate::quorum) struct Queues {
 /// The waiters for one lock.
 #[derive(Debug)]
 struct QuorumQueue {
-    /// The first place. The semaphore keeps the others in order.
-    first: Semaphore,
-    wake: Notify,
     state: Mutex<QuorumQueueState>,
 }
 
 #[derive(Debug)]
 struct QuorumQueueState {
-    waiting: usize,
+    /// The waiters by their numbers, in the order of their coming.
+    waiters: BTreeMap<u64, LocalWaiter>,
+    next_number: u64,
+    /// The instant at which the servers were asked last.
+    asked_at: BootInstant,
     /// The grant that a waiter of this queue was given last, until this client ends it. An end that comes from outside is not told.
     held_by: Option<GrantId>,
     run: HandoverRun,
@@ -53,6 +55,15 @@ struct QuorumQueueState {
     may_be_held: bool,
     /// Whether servers may count this client among the waiters.
     is_registered: bool,
+}
+
+/// A waiter, as the others of its queue see it.
+#[derive(Debug)]
+struct LocalWaiter {
+    /// Told of a better place, and of a release.
+    news: Arc<Notify>,
+    /// Whether it was the first one and did not ask: its future is not polled.
+    is_absent: bool,
 }
 
 /// The end of a wait in a queue without the first place.
@@ -75,6 +86,9 @@ pub(in crate::quorum) struct Handover {
     pub(in crate::quorum) pause: Duration,
 }
 
+/// The time that a first waiter takes at most, beyond a request, to ask again.
+const UNASKED: Duration = AGAIN.saturating_add(Duration::from_millis(200));
+
 /// The time after which a shared key that nobody releases any more begins a new run.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 /// The number of runs that are kept. Of more, those that are over are forgotten, and then the oldest one.
@@ -95,9 +109,9 @@ impl Queues {
         let entered_at = SystemClock.now();
         let mut queues = locked(&self.queues);
         let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(QuorumQueue::new(entered_at))).clone();
-        locked(&queue.state).waiting += 1;
+        let (number, news) = locked(&queue.state).enter();
         drop(queues);
-        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue, entered_at }
+        QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue, number, news, entered_at }
     }
 
     /// Decides who gets the lock that this grant releases; `shared` if foreign clients use its key too.
@@ -191,8 +205,11 @@ impl Queues {
     fn tell(&self, lock: &str, news: impl FnOnce(&mut ReleaseNews)) -> bool {
         let queues = locked(&self.queues);
         let Some(queue) = queues.get(lock) else { return false };
-        news(&mut locked(&queue.state).told);
-        queue.wake.notify_one();
+        let mut state = locked(&queue.state);
+        news(&mut state.told);
+        if let Some((_, first)) = state.present().next() {
+            first.news.notify_one();
+        }
         true
     }
 
@@ -210,10 +227,10 @@ impl fmt::Debug for Queues {
 impl QuorumQueue {
     fn new(now: BootInstant) -> Self {
         Self {
-            first: Semaphore::new(1),
-            wake: Notify::new(),
             state: Mutex::new(QuorumQueueState {
-                waiting: 0,
+                waiters: BTreeMap::new(),
+                next_number: 0,
+                asked_at: now,
                 held_by: None,
                 run: HandoverRun::default(),
                 told: ReleaseNews::default(),
@@ -225,12 +242,40 @@ impl QuorumQueue {
     }
 }
 
-/// The first place of a queue, until this is dropped.
-#[derive(Debug)]
-pub(in crate::quorum) struct FirstPlace<'a> {
-    /// The instant from which the patience of the one that has it counts.
-    pub(in crate::quorum) silent_since: BootInstant,
-    _permit: SemaphorePermit<'a>,
+impl QuorumQueueState {
+    /// Adds a waiter: its number, and where it is told of what is new.
+    fn enter(&mut self) -> (u64, Arc<Notify>) {
+        let (number, news) = (self.next_number, Arc::<Notify>::default());
+        self.next_number += 1;
+        self.waiters.insert(number, LocalWaiter { news: news.clone(), is_absent: false });
+        (number, news)
+    }
+
+    /// The waiters that ask when they are the first, in order.
+    fn present(&self) -> impl Iterator<Item = (u64, &LocalWaiter)> {
+        self.waiters.iter().filter(|(_, waiter)| !waiter.is_absent).map(|(number, waiter)| (*number, waiter))
+    }
+
+    /// Whether the waiter is the first or the second one.
+    fn is_in_front(&self, number: u64) -> [bool; 2] {
+        let mut front = self.present().map(|(present, _)| present == number);
+        [front.next().unwrap_or_default(), front.next().unwrap_or_default()]
+    }
+
+    /// Tells the first one that it is, and the second one that it has to look after the first.
+    fn tell_front(&self) {
+        self.present().take(2).for_each(|(_, waiter)| waiter.news.notify_one());
+    }
+
+    /// Passes over the first waiter, which has not asked for long.
+    fn pass_over_first(&mut self, now: BootInstant) {
+        let first = self.waiters.values_mut().find(|waiter| !waiter.is_absent);
+        if let Some(first) = first {
+            first.is_absent = true;
+        }
+        self.asked_at = now;
+        self.tell_front();
+    }
 }
 
 /// A waiter's place in a queue. The last one that leaves ends the queue.
@@ -239,41 +284,54 @@ pub(in crate::quorum) struct QueuePlace {
     queues: Arc<Queues>,
     lock: String,
     queue: Arc<QuorumQueue>,
+    number: u64,
+    news: Arc<Notify>,
     entered_at: BootInstant,
 }
 
 impl QueuePlace {
-    /// Waits for the first place, at most until the deadline or until the servers have been silent for the attempt's
-    /// patience.
+    /// Waits for the first place, which it has until this is dropped, at most until the deadline or until the servers have been silent
+    /// for the attempt's patience. Returns the instant from which the patience of the first one counts.
     pub(in crate::quorum) async fn first(
         &self,
         attempt: &Attempt,
         deadline: Deadline,
-    ) -> Result<FirstPlace<'_>, WaitEnded> {
-        let mut first = pin!(self.queue.first.acquire());
+    ) -> Result<BootInstant, WaitEnded> {
         let mut awake_since = self.entered_at;
         loop {
-            let due = self.silent_since().max(awake_since).plus(attempt.patience).min(deadline.instant());
+            let ([is_first, is_second], asked_at) = {
+                let state = self.state();
+                (state.is_in_front(self.number), state.asked_at)
+            };
+            let silent_since = self.silent_since().max(awake_since);
+            if is_first {
+                return Ok(silent_since);
+            }
+            let ends = silent_since.plus(attempt.patience).min(deadline.instant());
+            // One that looks after the first is enough.
+            let passes_over =
+                if is_second { asked_at.plus(UNASKED + attempt.op_timeout) } else { BootInstant::FAR_FUTURE };
+            let due = ends.min(passes_over);
             tokio::select! {
                 biased;
-                permit = first.as_mut() => match permit {
-                    Ok(permit) => {
-                        return Ok(FirstPlace { silent_since: self.silent_since().max(awake_since), _permit: permit });
-                    }
-                    // It is never closed.
-                    Err(_) => std::future::pending().await,
-                },
+                () = self.news.notified() => continue,
                 () = SystemClock.sleep_until(due) => {}
             }
             let now = SystemClock.now();
             if wait::stood_still(due, now) {
+                // The first one could not ask either.
                 awake_since = now;
+                self.state().asked_at = now;
             }
             if deadline.has_passed(now) {
                 return Err(if self.state().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
             if now >= self.silent_since().max(awake_since).plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
+            }
+            let mut state = self.state();
+            if is_second && state.asked_at == asked_at && now >= passes_over {
+                state.pass_over_first(now);
             }
         }
     }
@@ -304,7 +362,12 @@ impl QueuePlace {
 
     /// Forgets the news: the servers are asked now.
     pub(in crate::quorum) fn asks(&self) {
-        self.state().told = ReleaseNews::default();
+        let mut state = self.state();
+        (state.told, state.asked_at) = (ReleaseNews::default(), SystemClock.now());
+        // It may have been passed over before.
+        if let Some(own) = state.waiters.get_mut(&self.number) {
+            own.is_absent = false;
+        }
     }
 
     /// Notes that a majority has answered, and whether somebody may hold the lock.
@@ -321,7 +384,7 @@ impl QueuePlace {
     /// Whether this client has to be taken out of the waiters at the servers, as nobody else of it waits; it counts as done.
     pub(in crate::quorum) fn deregisters(&self) -> bool {
         let mut state = self.state();
-        state.waiting == 1 && std::mem::take(&mut state.is_registered)
+        state.waiters.len() == 1 && std::mem::take(&mut state.is_registered)
     }
 
     /// Notes that no majority has answered.
@@ -345,7 +408,7 @@ impl QueuePlace {
                 return;
             }
             tokio::select! {
-                () = self.queue.wake.notified() => {}
+                () = self.news.notified() => {}
                 () = SystemClock.sleep_until(ask_at) => {}
             }
         }
@@ -360,8 +423,12 @@ impl Drop for QueuePlace {
     fn drop(&mut self) {
         let mut queues = locked(&self.queues.queues);
         let mut state = self.state();
-        state.waiting -= 1;
-        if state.waiting > 0 {
+        let is_in_front = state.is_in_front(self.number).contains(&true);
+        state.waiters.remove(&self.number);
+        if !state.waiters.is_empty() {
+            if is_in_front {
+                state.tell_front();
+            }
             return;
         }
         queues.remove(&self.lock);
@@ -487,7 +554,7 @@ mod tests {
         let (queues, _) = queues();
         let (first, second) = (queues.enter("a"), queues.enter("a"));
         let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-        let _held = first.first(&attempt, Deadline::NEVER).await.unwrap();
+        first.first(&attempt, Deadline::NEVER).await.unwrap();
         let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
         assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown, "nothing was answered yet");
         first.answered(true);
@@ -496,5 +563,25 @@ mod tests {
         assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
         attempt.patience = Duration::from_millis(5);
         assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
+    }
+
+    #[tokio::test]
+    async fn a_first_one_that_does_not_ask_is_passed_over_until_it_asks_again() {
+        let (queues, _) = queues();
+        let (first, second, third) = (queues.enter("a"), queues.enter("a"), queues.enter("a"));
+        let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+        attempt.op_timeout = Duration::from_millis(1);
+        first.first(&attempt, Deadline::NEVER).await.unwrap();
+        first.asks();
+        let soon = Deadline::after(SystemClock.now(), Duration::from_millis(5));
+        assert!(second.first(&attempt, soon).await.is_err(), "the first one has just asked");
+        second.first(&attempt, Deadline::NEVER).await.unwrap();
+        // News goes to the one that asks.
+        queues.hand_over("a", Duration::ZERO);
+        second.pause(BootInstant::FAR_FUTURE).await;
+        first.asks();
+        assert!(third.first(&attempt, soon).await.is_err(), "two others ask");
+        drop((first, second));
+        third.first(&attempt, Deadline::NEVER).await.unwrap();
     }
 }

@@ -126,10 +126,10 @@ async fn a_batch_whose_reply_is_lost_is_asked_for_again_and_keeps_nothing() {
     for direction in [Direction::ToServer, Direction::ToClient] {
         // In the middle of what asks for it, or of what grants it.
         let toxic = Toxic::CutAfter { bytes: 700 };
-        let cut = crowded.proxy.inject(LinkFault::new(toxic, direction).on_request(1, name(CROWD - 1)));
+        let cut = crowded.proxy.inject(LinkFault::new(toxic.clone(), direction).on_request(1, name(CROWD - 1)));
         let held = soon("all are granted", PROMPTLY, crowded.all()).await;
         cut.heal().unwrap();
-        let cut = crowded.proxy.inject(LinkFault::new(Toxic::Reset, direction).on_request(1, name(CROWD - 1)));
+        let cut = crowded.proxy.inject(LinkFault::new(toxic, direction).on_request(1, name(CROWD - 1)));
         let released = join_all(held.into_iter().map(MutexGuard::release));
         for outcome in soon("all are released", PROMPTLY, released).await {
             if let Err(error) = outcome {

@@ -33,7 +33,7 @@ use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw, Reply, Request};
 use crate::client::link::{Link, Live, NO_TIME, SendTurn};
 use crate::client::predecessors::Predecessors;
-use crate::error::{cause, nowhere};
+use crate::error::{cause, is_of_connection, nowhere};
 use crate::store::scripts::Script;
 use crate::store::slot::slot;
 use map::{Map, Nodes};
@@ -301,7 +301,7 @@ impl Router {
     /// The way on for a request that this node has refused for certain; `None` if it is not for the router to decide.
     fn after(&self, slot: u16, node: &Address, error: &RedisError) -> Option<Route> {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
-        if error.is_io_error() {
+        if is_of_connection(error) {
             self.wanted.notify_one();
             return None;
         }

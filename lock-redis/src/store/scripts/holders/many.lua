@@ -84,6 +84,8 @@ local function count_a_part(ms)
     redis.call('HDEL', LOCK, '#scan', '#least')
     pcall(remember)
   else
+    -- Whatever the clock does until all has been looked at: what comes meanwhile is of this count.
+    seen.next = 0
     stuck = not pcall(remember, '#scan', to)
   end
 end
