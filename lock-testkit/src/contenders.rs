@@ -1,11 +1,12 @@
 //! Contenders that take turns while something happens to their servers, and what became of it.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lock_core::fence::FenceGate;
-use lock_core::{Error, ErrorKind, Locks};
+use lock_core::{Error, ErrorKind, FencingToken, Locks};
 use tokio::task::JoinHandle;
 
 use crate::adapters::{Exclusive, Form, Held};
@@ -118,6 +119,8 @@ pub(crate) struct GatedCounter {
     /// The beginnings and ends of turns in which the holder believed in its lock all the time.
     turns: Mutex<Vec<(Instant, Instant)>>,
     gate: FenceGate,
+    /// The tokens of all turns. The gate admits one that comes again, as it is the holder's of before.
+    tokens: Mutex<HashSet<FencingToken>>,
     /// The number of tokens that were not above all earlier ones.
     stale: AtomicUsize,
     counter: AtomicU64,
@@ -132,6 +135,7 @@ impl GatedCounter {
             places,
             turns: Mutex::default(),
             gate: FenceGate::new(),
+            tokens: Mutex::default(),
             stale: AtomicUsize::new(0),
             counter: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -150,8 +154,11 @@ impl GatedCounter {
         let began = Instant::now();
         let admitted = || held.token().is_some_and(|token| self.gate.admit_exclusive(token).is_ok());
         let read = admitted().then(|| self.counter.load(Ordering::SeqCst));
-        if held.token().is_some() && read.is_none() && held.is_held() {
-            self.stale.fetch_add(1, Ordering::SeqCst);
+        if let Some(token) = held.token() {
+            let is_new = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token);
+            if !is_new || read.is_none() && held.is_held() {
+                self.stale.fetch_add(1, Ordering::SeqCst);
+            }
         }
         pass(ms(5)).await;
         if let Some(value) = read.filter(|_| admitted()) {

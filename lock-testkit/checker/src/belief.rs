@@ -21,7 +21,7 @@ pub(super) fn belief(claim: &Claim<'_>) -> Option<(Mark, Mark)> {
     let released = releases.filter(|release| match release.asks.held {
         Some(held) => held,
         // Who cannot be asked is believed to hold until the release, unless its answer says otherwise.
-        None => !matches!(release.outcome, CallEnd::Fail(..)),
+        None => release.outcome.not_held().is_none(),
     });
     let to = checks.chain(released.map(|release| release.asked)).max().unwrap_or(from);
     Some((from, to.max(from)))

@@ -48,6 +48,11 @@ impl<'h> Claim<'h> {
         self.ask.group.is_some()
     }
 
+    /// Whether something was done with the lock: it was renewed, changed or released.
+    pub(super) fn is_in_use(&self) -> bool {
+        !(self.renewals.is_empty() && self.changes.is_empty() && self.releases.is_empty())
+    }
+
     /// Whether somebody else was said to hold.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.answer, CallEnd::Fail(_, failed) if &*failed.err == "held")

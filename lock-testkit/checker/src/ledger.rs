@@ -212,12 +212,18 @@ impl<'h> Ledger<'h> {
         let Step::Invoke(ask) = &call.step else {
             let end = outcome(at, &call.step).unwrap_or(CallEnd::Pending);
             let known = self.claim(&call.id).filter(|claim| matches!(claim.answer, CallEnd::Pending));
-            let known = known.map(|claim| claim.answer = end);
-            if known.is_none() && !self.by_id.contains_key(&call.id) {
+            if let Some(claim) = known {
+                // What it was granted is not known then: nothing can be done with a lock before it is granted.
+                let is_late = claim.is_in_use();
+                claim.answer = if is_late { CallEnd::Info(at) } else { end };
+                self.expect((!is_late).then_some(()), at, "an answer from after a use of its lock");
+                return;
+            }
+            if !self.by_id.contains_key(&call.id) {
                 self.early.insert(&call.id, at);
                 return;
             }
-            self.expect(known, at, "an answer without a request");
+            self.misfits.push((at.event, "an answer without a request"));
             return;
         };
         let place = self.claims.len();

@@ -5,7 +5,7 @@ use super::check::Check;
 use super::claim::Claim;
 use super::finding::{Finding, time};
 use super::ledger::{Ledger, LockClaims};
-use super::mark::{CallEnd, Mark};
+use super::mark::Mark;
 use super::violation::Findings;
 use crate::history::event::Kind;
 
@@ -217,14 +217,8 @@ fn cause(
 /// Returns the first notice of a loss, and whether an operator had forced it.
 fn loss(claim: &Claim<'_>) -> Option<(Mark, bool)> {
     let forced = claim.lost.is_some_and(|(_, reason)| &**reason == "forced");
-    let refused = claim.releases.first().and_then(|release| match release.outcome {
-        CallEnd::Fail(mark, _) => Some(mark),
-        _ => None,
-    });
-    let renewal = claim.renewals.iter().find_map(|(_, outcome)| match outcome {
-        CallEnd::Fail(mark, _) => Some(*mark),
-        _ => None,
-    });
+    let refused = claim.releases.first().and_then(|release| release.outcome.not_held());
+    let renewal = claim.renewals.iter().find_map(|(_, outcome)| outcome.not_held());
     let noticed = [claim.lost.map(|(mark, _)| mark), refused, renewal].into_iter().flatten().min()?;
     Some((noticed, forced))
 }

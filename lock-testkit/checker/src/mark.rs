@@ -26,6 +26,14 @@ impl<'h, T> CallEnd<'h, T> {
         }
     }
 
+    /// Returns when the answer came that the lock is not held any more. A call may fail for other reasons, which say nothing of that.
+    pub(super) fn not_held(&self) -> Option<Mark> {
+        match self {
+            Self::Fail(mark, failed) if &*failed.err == "not_held" => Some(*mark),
+            _ => None,
+        }
+    }
+
     pub(super) fn ok(&self) -> Option<(Mark, &'h T)> {
         match self {
             Self::Ok(mark, answer) => Some((*mark, answer)),

@@ -6,7 +6,7 @@ use super::check::Check;
 use super::claim::Claim;
 use super::finding::Finding;
 use super::ledger::{Ledger, LockClaims};
-use super::mark::{CallEnd, Mark};
+use super::mark::Mark;
 use super::violation::Findings;
 use crate::history::event::Text;
 
@@ -73,13 +73,14 @@ fn honest(lock: &LockClaims<'_>, claim: &Claim<'_>, seen: &LastSeen<'_>, levels:
     let Some(grant) = claim.granted().and_then(|(_, granted)| granted.grant.as_ref()) else { return };
     let Some((after, look)) = seen.get(grant) else { return };
     for release in &claim.releases {
-        let (mark, said) = match release.outcome {
-            CallEnd::Ok(mark, _) => (mark, "was released"),
-            CallEnd::Fail(mark, _) => (mark, "was not held any more when it was released"),
-            CallEnd::Pending | CallEnd::Info(..) => continue,
+        let not_held = release.outcome.not_held();
+        let (mark, said) = match (release.outcome.ok(), not_held) {
+            (Some((mark, _)), _) => (mark, "was released"),
+            (None, Some(mark)) => (mark, "was not held any more when it was released"),
+            (None, None) => continue,
         };
         // What a local deadline has ended may linger at the server until its own.
-        let is_local = matches!(release.outcome, CallEnd::Fail(..)) && super::belief::first_denial(claim).is_some();
+        let is_local = not_held.is_some() && super::belief::first_denial(claim).is_some();
         if mark.t < *after && !is_local && !levels.are_more_than(claim, grant, mark.t) {
             let what = format!("{} {said}, but the server still has it", claim.id);
             findings.add(Finding::new(Check::R3, what).of(lock.res).shown_by([release.asked, mark, *look]));

@@ -17,6 +17,17 @@ const HISTORY: &str = r#"{"t":5,"proc":"w","op":"acquire","id":"w.1","phase":"ok
 fn no_line_breaks_the_reader_or_the_checker() {
     let samples = [
         HISTORY,
+        concat!(
+            r#"{"t":1,"proc":"w","op":"acquire","id":"w.1","phase":"invoke","owner":"w","res":"a","kind":"mutex","ttl":100}"#,
+            "\n",
+            r#"{"t":2,"proc":"w","op":"release","id":"w.1","phase":"invoke"}"#,
+            "\n",
+            r#"{"t":3,"proc":"w","op":"release","id":"w.1","phase":"ok"}"#,
+            "\n",
+            r#"{"t":10,"proc":"w","op":"acquire","id":"w.1","phase":"ok","token":7,"held":true,"deadline":90}"#,
+            "\n",
+            r#"{"t":20,"proc":"w","op":"end"}"#,
+        ),
         r#"{"t":3,"proc":"m","op":"run","backend":"b","seed":7,"rules":{"renewed":false,"least":{"grants":0}}}"#,
         concat!(
             r#"{"t":5,"proc":"w","op":"acquire","id":"w.2","phase":"invoke","owner":"w.2","res":"a","kind":"sem","ttl":100,"permits":2,"limit":3,"group":"g"}"#,

@@ -172,7 +172,8 @@ pub(super) async fn what_cannot_be_passed_on_is_unsupported_and_holds_on(cx: Arc
     let ((_, mine), (theirs, other)) = (client(&cx).await?, client(&cx).await?);
     let held = mine.lock().await?;
     let refused = held.detach().await;
-    let DetachError { guard: held, error } = refused.err().or_fail("detached, although no grant can be passed on")?;
+    let DetachError { guard: held, error, .. } =
+        refused.err().or_fail("detached, although no grant can be passed on")?;
     ensure!(error.kind() == ErrorKind::Unsupported, "a detachment says {error}");
     ensure!(held.is_held(), "a refused detachment costs the lock");
     is_taken(&other).await?;

@@ -169,6 +169,8 @@ cases! {
         "C-RW20" "K3 K11 K16" rwlock::one_reader_that_is_freed_by_force_costs_the_others_nothing ONCE [Need::RwLock, FORCE];
         /// Inspection shows a reader as holder and the writer behind it as waiter, and then the writer as holder.
         "C-RW21" "K16" rwlock::a_writer_that_waits_is_shown_behind_the_reader_that_holds ONCE [Need::RwLock, INSPECT];
+        /// A downgrade lets the reader in that waits in front of a writer, and both readers are renewed.
+        "C-RW22" "K1 K12" rwlock::a_downgrade_lets_waiting_readers_in_and_is_renewed ONCE [Need::RwLock];
     }
     "Semaphore" {
         /// A fourth of three permits is refused.

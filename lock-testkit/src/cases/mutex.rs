@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use futures_util::FutureExt;
@@ -14,7 +14,7 @@ use tokio::sync::Barrier;
 use crate::adapters::{Exclusive, Form};
 use crate::context::{Cx, release};
 use crate::failure::{Failure, OrFail, Verdict, ensure};
-use crate::time::{eventually, hand_over, ms, op_timeout, promptly, soon, ttl};
+use crate::time::{eventually, hand_over, ms, op_timeout, promptly, soon, stays_pending, ttl};
 
 pub(super) async fn a_grant_is_visible_with_its_nonce_until_its_release(cx: Arc<Cx>) -> Verdict {
     let (a, b) = cx.two().await?;
@@ -71,12 +71,18 @@ pub(super) async fn owners_that_take_turns_never_overlap_nor_lose_a_count(cx: Ar
     let (owners, cycles) = if cx.form == Form::Mutex { (16, 200) } else { (8, 40) };
     let inside = Arc::new(AtomicU32::new(0));
     let counter = Arc::new(AtomicU64::new(0));
+    let released = Arc::new(Mutex::new(None::<Instant>));
     let mut tasks = Vec::new();
     for _ in 0..owners {
         let (lock, inside, counter) = (cx.contender().await?, inside.clone(), counter.clone());
+        let released = released.clone();
         tasks.push(tokio::spawn(async move {
-            for _ in 0..cycles {
+            for turn in 0..cycles {
                 let held = lock.lock().await?;
+                // Somebody waits all the time.
+                let free = released.lock().ok().or_fail("another owner has panicked")?.map(|at| at.elapsed());
+                let free = free.unwrap_or_default();
+                ensure!(free <= hand_over(), "turn {turn} of an owner: the lock was free for {free:?} while it waited");
                 let others = inside.fetch_add(1, Ordering::SeqCst);
                 let before = counter.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;
@@ -84,6 +90,7 @@ pub(super) async fn owners_that_take_turns_never_overlap_nor_lose_a_count(cx: Ar
                 inside.fetch_sub(1, Ordering::SeqCst);
                 ensure!(others == 0, "{others} others are inside");
                 release(held).await?;
+                *released.lock().ok().or_fail("another owner has panicked")? = Some(Instant::now());
             }
             Ok::<_, Failure>(())
         }));
@@ -281,6 +288,8 @@ pub(super) async fn a_forced_release_frees_the_lock_and_tells_its_holder(cx: Arc
     let outcome = held.release().await;
     let error = crate::failure::expect_kind("releasing a freed grant", lock_core::ErrorKind::NotHeld, outcome)?;
     ensure!(error.loss() == Some(&reason), "the holder was told {reason:?}, and its release: {error:?}");
+    // The next holder's renewals come after those of the former one, and find nothing that was meant for that.
+    stays_pending("the next holder's loss", ttl(), pin!(next.lost())).await?;
     cx.is_refused(&a).await?;
     release(next).await
 }

@@ -23,6 +23,9 @@ fn next_reply(cx: &Cx, toxic: Toxic) -> LinkFault {
 pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: Arc<Cx>) -> Verdict {
     for toxic in [Toxic::Reset, Toxic::Blackhole] {
         let (lock, links) = cx.linked().await?;
+        // Longer than the operation's time, so that a lease that began does not end by itself before one looks.
+        let lease = ttl() * 3;
+        let lock = lock.with_ttl(lease);
         let loss = links.inject(&next_reply(&cx, toxic));
         let outcome = soon("the acquisition ends", op_timeout() + ms(500), lock.try_lock()).await?;
         loss.applied().await?;
@@ -32,13 +35,18 @@ pub(super) async fn an_acquisition_whose_reply_is_lost_has_no_second_effect(cx: 
             Ok(Some(held)) => release(held).await?,
             Ok(None) => return Err(Failure::new("a lock that nobody else holds was refused")),
             // The request that was lost may have been one before the grant.
-            Err(error) if error.is_definite() => cx.residue_within(ms(100)).await?,
+            Err(error) if error.is_definite() => {
+                let what = format!("is taken, although it definitely was not granted ({error})");
+                let another = cx.contender().await?.try_lock_for(hand_over()).await?;
+                release(another.or_fail(&what)?).await?;
+                cx.residue_within(ms(100)).await?;
+            }
             Err(_) => {}
         }
-        let again = lock.try_lock_for(cx.freed_by(ttl())).await?;
+        let again = lock.try_lock_for(cx.freed_by(lease)).await?;
         release(again.or_fail("not granted again after a grant whose reply was lost")?).await?;
         cx.is_obtainable().await?;
-        cx.residue_within(cx.freed_by(ttl())).await?;
+        cx.residue_within(cx.freed_by(lease)).await?;
     }
     cx.nothing_is_left().await
 }

@@ -176,6 +176,24 @@ pub(super) async fn a_downgrade_leaves_no_gap_for_a_waiting_writer(cx: Arc<Cx>) 
     cx.nothing_is_left().await
 }
 
+pub(super) async fn a_downgrade_lets_waiting_readers_in_and_is_renewed(cx: Arc<Cx>) -> Verdict {
+    let (a, b, c) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
+    let write = a.write().await?;
+    let mut reading = pin!(b.read());
+    stays_pending("a reader beside a writer", ms(100), reading.as_mut()).await?;
+    let mut writing = pin!(c.write());
+    stays_pending("a writer behind a reader", ms(100), writing.as_mut()).await?;
+    let read = write.downgrade().await?;
+    let beside = soon("the waiting reader enters", hand_over(), reading).await??;
+    stays_pending("a writer beside two readers", ttl() * 3 / 2, writing.as_mut()).await?;
+    ensure!(read.is_held(), "the downgraded lock was lost although it is renewed");
+    ensure!(beside.is_held(), "the reader beside it was lost although it is renewed");
+    read.release().await?;
+    beside.release().await?;
+    soon("the writer enters", hand_over(), writing).await??.release().await?;
+    cx.nothing_is_left().await
+}
+
 pub(super) async fn a_downgrade_leaves_no_gap_however_late_its_replies(cx: Arc<Cx>) -> Verdict {
     let (links, b) = (cx.links()?, lock(&cx).await?);
     let a = cx.client_at(&links).await?.rwlock(LOCK).or_fail("no read-write lock")?.with_ttl(ttl() * 3);

@@ -27,7 +27,10 @@ async fn free(semaphore: &Semaphore, permits: u32) -> Verdict {
     if permits > 0 {
         // What was released in the background may need a moment.
         let all = semaphore.try_acquire_many_for(permits, hand_over()).await?;
-        all.or_fail(&format!("{permits} permits should be free"))?.release().await?;
+        let all = all.or_fail(&format!("{permits} permits should be free"))?;
+        let more = semaphore.try_acquire().await?;
+        ensure!(more.is_none(), "a permit more than the {permits} that are free could be taken");
+        all.release().await?;
     }
     Ok(())
 }
@@ -203,6 +206,7 @@ pub(super) async fn clients_that_disagree_on_the_limit_are_told(cx: Arc<Cx>) -> 
     let (three, two) = (semaphore(&cx, 3).await?, semaphore(&cx, 2).await?);
     let held = three.acquire().await?;
     expect_kind("another limit", ErrorKind::LimitMismatch, two.try_acquire().await)?;
+    expect_kind("several under another limit", ErrorKind::LimitMismatch, two.try_acquire_many(2).await)?;
     expect_kind("a wait with another limit", ErrorKind::LimitMismatch, two.try_acquire_many_for(1, ms(500)).await)?;
     ensure!(held.is_held(), "the other client's limit cost the holder its permit");
     held.release().await?;

@@ -111,6 +111,12 @@ impl Sketch {
         self.call::<Sample, Done>(t + 1, id, What::Release, Step::Fail(failed("not_held")));
     }
 
+    /// A release of which it is known, 1 ms later, that it was not sent.
+    pub(super) fn release_unsent(&mut self, t: u64, id: &Text) {
+        self.call::<Sample, Done>(t, id, What::Release, Step::Invoke(Sample::default()));
+        self.call::<Sample, Done>(t + 1, id, What::Release, Step::Fail(failed("unavailable")));
+    }
+
     /// A release of which nobody hears again.
     pub(super) fn release_unheard(&mut self, t: u64, id: &Text) {
         self.call::<Sample, Done>(t, id, What::Release, Step::Invoke(Sample::default()));

@@ -1,7 +1,7 @@
 //! The effects and the residue of a release: R1 to R3, LEAK.
 
 use super::super::sketch::{Sketch, mutex, of_kind, token};
-use super::{named, tells_apart};
+use super::{NONE, named, tells_apart};
 use crate::Check;
 use crate::history::event::{Granted, Kind};
 
@@ -48,6 +48,16 @@ fn r3_rejects_a_release_that_did_not_happen() {
         sketch.truth(30, holders);
         sketch.end(50)
     });
+}
+
+#[test]
+fn a_release_that_was_not_sent_says_nothing_of_the_grant() {
+    let mut sketch = Sketch::new();
+    let holder = sketch.take(10, mutex("a"), named("g1", token(1)));
+    sketch.release_unsent(20, &holder);
+    sketch.truth(30, &["g1"]);
+    sketch.release(40, &holder);
+    assert_eq!(sketch.end(60).rejections(), NONE);
 }
 
 #[test]
