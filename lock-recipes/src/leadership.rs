@@ -10,8 +10,8 @@ use crate::announcement::Announcement;
 use crate::standing::Standing;
 use crate::term::Term;
 
-/// Leads: from [`Election::campaign`](crate::Election::campaign) until it [steps down](Leadership::step_down), is dropped, or has lost
-/// its lock. What can be asked of it is on [`Term`], to which it dereferences.
+/// A term as leader: from [`Election::campaign`](crate::Election::campaign) until it [steps down](Leadership::step_down), is dropped, or
+/// loses its lock. Dereferences to [`Term`], which answers questions about it.
 ///
 /// A term that is over stays over, and its lock goes on being renewed: no other process can lead until this steps down or is dropped.
 ///

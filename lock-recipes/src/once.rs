@@ -21,7 +21,7 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Tells of a write that failed at last, after a try of which no answer came.
-const MAY_BE_WRITTEN: &str = "the record may be written by a try of which no answer came; the last one failed";
+const MAY_BE_WRITTEN: &str = "the last write failed, and an earlier one without an answer may have succeeded";
 
 /// The treatment of a slot that was begun by somebody who has gone without saying how it ended: a process that crashed, a task
 /// that was dropped, a holder that was paused for longer than its lease.
@@ -43,7 +43,7 @@ pub enum Failures {
     /// Counts as done: the job is not run again.
     #[default]
     Count,
-    /// Has it run again by whoever asks next.
+    /// The next caller that asks for the slot runs the job again.
     RunAgain,
 }
 
@@ -123,10 +123,10 @@ impl Once {
         self
     }
 
-    /// Sets how long to wait for somebody who is at it: not at all by default. A slot whose holder has crashed is run by whoever asks
-    /// after the end of its lease: where slots come more often than that, wait for one TTL and what the backend keeps beyond it, or none is.
-    /// On memcached that is 6 s more. On ZooKeeper the session's timeout and one tick stand in the TTL's place. Add one operation timeout
-    /// everywhere.
+    /// Sets how long to wait for another process that runs the job: not at all by default. A slot whose holder has crashed is run by the
+    /// next caller after the end of its lease. If slots come more often, wait for one TTL and what the backend keeps beyond it, so that
+    /// none is skipped. On memcached that is 6 s more. On ZooKeeper the session's timeout and one tick replace the TTL. Add one operation
+    /// timeout everywhere.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

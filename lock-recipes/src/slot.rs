@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// The one of many runs of a job that is asked for: a number, or the time for which the run was planned. Every process has to name
-/// the same slot for the same run; a later run has a greater one.
+/// One run of a job: a number, or the time for which the run was planned. Every process must name the same slot for the same run; a
+/// later run has a greater one.
 ///
 /// # Examples
 /// ```
