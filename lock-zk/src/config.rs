@@ -12,6 +12,7 @@ use crate::access::{self, Access, Credentials};
 use crate::client::SHORTEST_SESSION;
 use crate::client::{ClientCrate, ConnectOptions};
 use crate::session::SessionOptions;
+use crate::session::lease::longest_tick;
 use crate::store::dialect::Dialect;
 use crate::store::layout::{Layout, is_within_another, without_root};
 use crate::tls::Tls;
@@ -41,19 +42,20 @@ pub struct ZkConfig {
     /// [`LockName::from_key`](lock_core::LockName::from_key). Clients with different prefixes do not see each other's locks.
     /// `"lock"` by default; a `/` in it makes a directory of its own.
     pub prefix: String,
-    /// The time for which the servers keep the session, and with it every lock, of a client that they hear nothing of. The
-    /// servers may grant less or more (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default. A lock may have as little left as
-    /// this less a tick and a fifth of it: choose three ticks or more.
+    /// The time for which the servers keep the session of a silent client, and with it every lock. The servers may grant less or more
+    /// (`minSessionTimeout`, `maxSessionTimeout`). 10 s by default. The session may be trusted for as little as four fifths of this
+    /// less one tick, and a guard for less, since it learns of the session by its renewals: with the defaults, 4.2 s at least remain on a
+    /// healthy link. Choose three ticks or more; less than five quarters of a tick are refused.
     pub session_timeout: Duration,
     /// The `tickTime` of the servers: within a tick their leader learns which clients the others have heard. 2 s, as
-    /// ZooKeeper's own default. Too long a value shortens what a lock is believed in; too short a one trusts it too long. Twice
+    /// ZooKeeper's own default. With a longer value locks are trusted for less time; with a shorter one, for too long. Twice
     /// the servers' value for a client of observers that follow a follower (`observerMasterPort`).
     pub tick_time: Duration,
     /// The rights to the nodes that this client makes; everybody's by default, whatever its credentials. Anything else needs a
     /// [prefix](ZkConfig::prefix) of its own, not below `lock`: the first client there makes the directories, and nobody else
     /// could enter them.
     pub access: Access,
-    /// Whether mutexes of this client are had by whoever claims them first, instead of by a queue: `false` by default.
+    /// Whether this client's mutexes go to the client that claims them first, without a queue: `false` by default.
     ///
     /// A claim and a release are one request each, and the lock need not wait for whoever is next in the queue. But a release
     /// wakes everybody who waits, no waiter is sure to have a turn, and waiters are not seen by `inspect`. Clients with this
@@ -106,8 +108,8 @@ impl ZkConfig {
         self
     }
 
-    /// Shows this user of the scheme `digest`. ZooKeeper knows no users: whoever shows the same name and password is
-    /// the same. The password is sent as it is. It takes the place of credentials that were given before.
+    /// Authenticates with the scheme `digest`. ZooKeeper keeps no users: clients with the same name and password are the same one.
+    /// The password is sent as it is. Replaces earlier credentials.
     #[must_use]
     pub fn with_digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(Credentials::Digest { user: user.into(), password: password.into() });
@@ -158,7 +160,11 @@ impl ZkConfig {
         self
     }
 
-    /// Returns the promises of a client with this configuration.
+    /// Returns the promises of a client with this configuration, as [`ZkLocks::connect_with`](crate::ZkLocks::connect_with) makes it. One
+    /// that `connect_with_zookeeper_async` makes has no records: [`record`](Guarantees::record),
+    /// [`record_across_restart`](Guarantees::record_across_restart) and
+    /// [`record_across_failover`](Guarantees::record_across_failover) are [`Support::No`](lock_core::Support::No) there, as
+    /// [`Client::guarantees`](lock_core::Client::guarantees) says.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         let guarantees = crate::guarantees::of_queues();
@@ -186,9 +192,9 @@ impl ZkConfig {
         if timeout < Duration::from_millis(400) || timeout > Duration::from_secs(24 * 60 * 60) {
             return Err(invalid(format!("the session timeout is {timeout:?}, it must lie between 400ms and 24h")));
         }
-        if tick < Duration::from_millis(1) || tick > timeout {
+        if tick < Duration::from_millis(1) || tick > longest_tick(timeout) {
             return Err(invalid(format!(
-                "the tick is {tick:?}, it must lie between 1ms and the session's {timeout:?}"
+                "the tick is {tick:?}, it must lie between 1ms and four fifths of the session timeout, {timeout:?}"
             )));
         }
         access::check(&self.access, self.credentials.as_ref())?;
@@ -215,6 +221,7 @@ impl ZkConfig {
             credentials: self.credentials.clone(),
             tls: self.tls.clone(),
             access: self.access.clone(),
+            once: false,
         };
         Ok(SessionOptions { client_crate: by, connect: options, tick, patience: self.client.patience })
     }
@@ -311,6 +318,11 @@ mod tests {
                 .is_err()
         );
         assert!(config.clone().with_tick_time(Duration::from_secs(60)).check(ClientCrate::ZookeeperClient).is_err());
+        // The default tick is 2 s.
+        let lasting = |milliseconds| config.clone().with_session_timeout(Duration::from_millis(milliseconds));
+        let short = lasting(2_499).check(ClientCrate::ZookeeperClient).unwrap_err().to_string();
+        assert!(short.contains("2s") && short.contains("2.499s"), "{short}");
+        assert!(lasting(2_500).check(ClientCrate::ZookeeperClient).is_ok());
         assert!(
             config.clone().with_access(Access::Creator).check(ClientCrate::ZookeeperClient).is_err(),
             "without credentials"

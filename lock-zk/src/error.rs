@@ -21,8 +21,8 @@ use crate::client::{Failure, Fate, Refusal};
 /// The error of one request.
 pub(crate) fn of_request(failure: Failure, phase: Phase) -> Error {
     let (kind, what) = match failure.fate {
-        Fate::Missing => (ErrorKind::Protocol, "a node that must be there is not"),
-        Fate::Exists => (ErrorKind::Protocol, "a node that cannot be there is"),
+        Fate::Missing => (ErrorKind::Protocol, "a node that must exist is missing"),
+        Fate::Exists => (ErrorKind::Protocol, "a node exists that must not"),
         Fate::Changed => (ErrorKind::Protocol, "a node that nobody else changes was changed"),
         Fate::Denied => (ErrorKind::Denied, "the servers refuse the right to a node"),
         Fate::Invalid => (ErrorKind::InvalidArgument, "the client refuses an argument"),
@@ -68,7 +68,7 @@ pub(crate) fn no_session(phase: Phase, refusal: Option<Refusal>) -> Error {
 fn no_connection(fate: Fate) -> (ErrorKind, &'static str) {
     match fate {
         Fate::Denied => (ErrorKind::Denied, "the servers refuse the credentials, or the right to the chroot"),
-        Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers is wrong"),
+        Fate::Invalid => (ErrorKind::InvalidArgument, "the address of the servers or the session's timeout is wrong"),
         Fate::Missing => (ErrorKind::InvalidArgument, "the chroot does not exist"),
         _ => (ErrorKind::Unavailable, "no session could be opened"),
     }

@@ -49,6 +49,6 @@ pub(crate) fn without_transactions(mut guarantees: Guarantees) -> Guarantees {
 pub(crate) fn unfair(mut guarantees: Guarantees) -> Guarantees {
     guarantees.fifo = Support::No;
     guarantees.push = Support::No;
-    guarantees.inspect = Support::Unless("waiters of a mutex are asked for");
+    guarantees.inspect = Support::Unless("the lock is a mutex: its waiters are not shown");
     guarantees
 }

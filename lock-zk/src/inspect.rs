@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use lock_core::driver::{Kind, Operator};
 use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Waiter};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Failure, Fate, Node, read_permitted};
-use crate::error;
+use crate::error::{self, retry_unanswered};
 use crate::registry::Registry;
 use crate::release::delete_all;
 use crate::session::{Session, Sessions};
@@ -51,7 +52,9 @@ impl Operator for Inspector {
     ) -> Result<bool, Error> {
         let lock = LockPaths::of(&self.layout, name, kind)?;
         self.in_time(async |session| {
-            let paths = LockSnapshot::of(&session, &lock, kind, usize::MAX).await?.paths_of(grant);
+            let holding = Contenders::of(&session, &lock, kind).await?.holding;
+            let of_grant = holding.iter().filter(|node| node.is_of(grant));
+            let paths: Vec<_> = of_grant.map(|node| lock.permit_path(&node.name)).collect();
             if paths.is_empty() {
                 return Ok(false);
             }
@@ -110,28 +113,39 @@ impl Inspector {
         if paths.is_empty() {
             return Ok(false);
         }
+        let keeps = self.begin_reason(session, grant);
         self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
+        // Until every holder who may have lost it has read it.
+        keeps.send_replace(keeps_for(ttl));
         let deleted = delete_all(&**connection, &paths).await;
         if let Some(registration) = self.registry.get(grant).filter(|_| deleted.is_ok()) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
             self.registry.disown_node(&registration);
         }
+        if matches!(deleted, Ok(false) | Err(Failure { fate: Fate::Denied, .. })) {
+            keeps.send_replace(Duration::ZERO);
+        }
+        deleted
+    }
+
+    /// Deletes the reason for the holder of this grant, which is about to be left, this long after the sender is dropped: a call that is
+    /// cut short drops it, too.
+    fn begin_reason(&self, session: &Arc<Session>, grant: GrantId) -> watch::Sender<Duration> {
+        let (keeps, mut kept) = watch::channel(Duration::ZERO);
         let (session, reason) = (session.clone(), self.force_releases.path(grant));
-        // Until every holder who may have lost it has read it.
-        let keeps = match &deleted {
-            Ok(false) => Duration::ZERO,
-            Err(failure) if failure.fate == Fate::Denied => Duration::ZERO,
-            _ => keeps_for(ttl),
-        };
         tokio::spawn(async move {
+            while kept.changed().await.is_ok() {}
+            let keeps = *kept.borrow();
+            let deleted = async {
+                tokio::time::sleep(keeps).await;
+                retry_unanswered(async || Ok(session.connection.delete(&reason).await?)).await
+            };
             tokio::select! {
                 () = session.ended() => {}
-                () = tokio::time::sleep(keeps) => {
-                    drop(session.connection.delete(&reason).await);
-                }
+                _ = deleted => {}
             }
         });
-        deleted
+        keeps
     }
 }
 
@@ -144,9 +158,30 @@ struct HeldGrant {
     said: Option<Node>,
 }
 
+/// The nodes of a lock as the leader knows them, by their names.
+struct Contenders {
+    holding: Vec<Contender>,
+    waiting: Vec<Contender>,
+}
+
+impl Contenders {
+    async fn of(session: &Session, lock: &LockPaths, kind: Kind) -> Result<Self, Error> {
+        let queue = lock.queue(names(session, &lock.directory).await?)?;
+        if let Kind::Permits { .. } = kind {
+            let holding = lock.held(names(session, lock.permit_directory()).await?)?;
+            return Ok(Self { holding, waiting: queue });
+        }
+        let holds: Vec<_> = (0..queue.len()).map(|index| waits_for(&queue, index).is_none()).collect();
+        let (mut holding, mut waiting) = (Vec::new(), Vec::new());
+        for (holds, contender) in holds.into_iter().zip(queue) {
+            if holds { &mut holding } else { &mut waiting }.push(contender);
+        }
+        Ok(Self { holding, waiting })
+    }
+}
+
 /// A lock as the leader knows it.
-struct LockSnapshot<'a> {
-    lock: &'a LockPaths,
+struct LockSnapshot {
     holders: Vec<HeldGrant>,
     waiters: Vec<ContenderNode>,
     /// The numbers of those of whom no node was read.
@@ -154,31 +189,15 @@ struct LockSnapshot<'a> {
     more_waiters: usize,
 }
 
-impl<'a> LockSnapshot<'a> {
+impl LockSnapshot {
     /// Reads one node of each of so many holders and waiters at most.
-    async fn of(session: &Session, lock: &'a LockPaths, kind: Kind, most: usize) -> Result<Self, Error> {
-        let queue = lock.queue(names(session, &lock.directory).await?)?;
-        let is_semaphore = matches!(kind, Kind::Permits { .. });
-        let holds: Vec<_> = (0..queue.len()).map(|index| !is_semaphore && waits_for(&queue, index).is_none()).collect();
-        let (mut holding, mut waiting) = (Vec::new(), Vec::new());
-        for (holds, contender) in holds.into_iter().zip(queue) {
-            if holds { &mut holding } else { &mut waiting }.push(contender);
-        }
-        if is_semaphore {
-            holding = lock.held(names(session, lock.permit_directory()).await?)?;
-        }
+    async fn of(session: &Session, lock: &LockPaths, kind: Kind, most: usize) -> Result<Self, Error> {
+        let Contenders { holding, mut waiting } = Contenders::of(session, lock, kind).await?;
         let mut grants = by_grant(holding);
         let (more_holders, more_waiters) = (cut(&mut grants, most), cut(&mut waiting, most));
-        let directory = if is_semaphore { lock.permit_directory() } else { &*lock.directory };
-        let holders = held(session, directory, grants).await?;
+        let holders = held(session, lock.permit_directory(), grants).await?;
         let waiters = known(session, &lock.directory, waiting).await?.into_iter().flatten().collect();
-        Ok(Self { lock, holders, waiters, more_holders, more_waiters })
-    }
-
-    /// The nodes by which this grant holds.
-    fn paths_of(&self, grant: GrantId) -> Vec<String> {
-        let nodes = self.holders.iter().flat_map(|held| &held.nodes);
-        nodes.filter(|node| node.is_of(grant)).map(|node| self.lock.permit_path(&node.name)).collect()
+        Ok(Self { holders, waiters, more_holders, more_waiters })
     }
 
     fn inspection(&self) -> Inspection {

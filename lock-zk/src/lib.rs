@@ -110,8 +110,9 @@ impl ZkLocks {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if no server answers within the session's timeout (over TLS also if certificates are not
     /// accepted, which the client crate does not tell apart); it comes up to 0.4 s later, as the first eight servers are looked
-    /// at for what is wrong with each. [`ErrorKind::InvalidArgument`] for a wrong URL or a chroot that does not exist,
-    /// [`ErrorKind::Denied`] if the credentials are refused or the chroot may not be read.
+    /// at for what is wrong with each. [`ErrorKind::InvalidArgument`] for a wrong URL, a chroot that does not exist, or servers that
+    /// grant a session of less than five quarters of a tick; [`ErrorKind::Denied`] if the credentials are refused or the chroot may not
+    /// be read.
     ///
     /// # Cancel safety
     /// Nothing is left of a dropped call.
@@ -133,7 +134,7 @@ impl ZkLocks {
     /// Opens a session with these options by the client crate `zookeeper-async`, where that is what a program has to use.
     ///
     /// The locks promise the same, but a server that hangs always costs the session, a semaphore and a downgrade take more
-    /// requests, and there is neither SASL nor TLS; the README has the figures.
+    /// requests, and there are neither records nor SASL nor TLS; the README has the figures.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for credentials by SASL, TLS and an unfair mutex; [`ErrorKind::InvalidArgument`] if an option is

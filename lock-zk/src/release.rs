@@ -185,8 +185,9 @@ impl Releaser {
                         (false, None) => {
                             let connection = &*registration.session.connection;
                             // Boxed, since it is rare, and would be in the future of every release.
-                            let reason = Box::pin(self.force_releases.loss_reason(connection, registration.grant));
-                            Ok(Released::NotHeld(Some(reason.await)))
+                            let grant = [registration.grant];
+                            let reasons = Box::pin(self.force_releases.loss_reasons(connection, &grant));
+                            Ok(Released::NotHeld(reasons.await.pop()))
                         }
                         // Either an earlier request of this release has done it, or the grant was lost before.
                         (false, Some(failure)) => Err(error::of_request(failure, Phase::Release)),

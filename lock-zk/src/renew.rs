@@ -90,32 +90,44 @@ impl Renewer {
         // The others of the batch have their answers by now: the reason of a loss is waited for only as long as these count.
         let least = batch.iter().map(|renewal| renewal.ttl / 3).min().filter(|_| batch.len() > 1);
         let until = least.map_or(until, |least| until.min(Instant::now() + least));
-        let mut answers = Vec::with_capacity(batch.len());
-        for (renewal, asked) in batch.iter().zip(&asked) {
-            answers.push(match asked.as_ref().map(|asked| (asked.registration.session.left(now), asked)) {
+        let mut lost = Vec::new();
+        let answer = |(renewal, asked): (&Renewal<'_>, &Option<HeldNodes>)| {
+            let asked = asked.as_ref().map(|asked| (asked.registration.session.left(now), asked));
+            match asked {
                 Some((Some(left), asked)) if asked.is_there(&seen) => Renewed::For(left.min(renewal.ttl)),
                 Some((Some(_), asked)) if !asked.is_answered(&seen) => unanswered(seen.failure.as_ref()),
                 Some((Some(_), asked)) if asked.has_changed() => unknown("the grant's nodes were being exchanged"),
-                Some((Some(_), asked)) => match timeout_at(until, self.give_up(&asked.registration)).await {
-                    Ok(reason) => Renewed::Lost(reason),
-                    Err(_) => unanswered(None),
-                },
+                Some((Some(_), asked)) => {
+                    lost.push(asked.registration.clone());
+                    Renewed::Lost(LossReason::Taken)
+                }
                 _ => Renewed::Lost(LossReason::SessionExpired),
-            });
+            }
+        };
+        let mut answers: Vec<_> = batch.iter().zip(&asked).map(answer).collect();
+        let reasons = self.give_up(&lost, until).await;
+        let given_up = answers.iter_mut().filter(|answer| matches!(answer, Renewed::Lost(LossReason::Taken)));
+        for (answer, reason) in given_up.zip(reasons) {
+            *answer = Renewed::Lost(reason);
         }
         answers
     }
 
-    /// Leaves a grant of which a node is gone, and what is left of it; why it is gone.
-    async fn give_up(&self, registration: &Registration) -> LossReason {
-        let connection = &registration.session.connection;
-        let reason = self.force_releases.loss_reason(&**connection, registration.grant).await;
-        for path in registration.paths() {
-            // Enqueued now; if it fails, the session's end does the same.
-            drop(connection.delete(&path));
+    /// Leaves grants of which a node is gone, and what is left of them; why each is gone, if that is answered until then.
+    async fn give_up(&self, lost: &[Arc<Registration>], until: Instant) -> Vec<LossReason> {
+        // All of them are of the session that has answered.
+        let Some(first) = lost.first() else { return Vec::new() };
+        let grants: Vec<_> = lost.iter().map(|registration| registration.grant).collect();
+        let reasons = self.force_releases.loss_reasons(&*first.session.connection, &grants);
+        let reasons = timeout_at(until, reasons).await.unwrap_or_default();
+        for registration in lost {
+            for path in registration.paths() {
+                // Enqueued now; if it fails, the session's end does the same.
+                drop(registration.session.connection.delete(&path));
+            }
+            self.registry.deregister(registration);
         }
-        self.registry.deregister(registration);
-        reason
+        reasons
     }
 }
 

@@ -116,6 +116,9 @@ pub(crate) struct ConnectOptions {
     pub(crate) tls: Option<Tls>,
     /// The rights to what is made.
     pub(crate) access: Access,
+    /// Whether each server is tried once only, instead of again and again until the session's timeout has passed. `zookeeper-async`
+    /// does that anyway.
+    pub(crate) once: bool,
 }
 
 /// A node that this session has made.
@@ -191,6 +194,9 @@ pub(crate) enum LinkState {
 pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// The session's id.
     fn id(&self) -> i64;
+
+    /// Returns the instant before which nobody had asked for the session.
+    fn asked_at(&self) -> BootInstant;
 
     /// Returns for how long the servers keep the session when they hear nothing, as negotiated.
     fn timeout(&self) -> Duration;

@@ -37,6 +37,12 @@ struct Heartbeat {
     answered_at: BootInstant,
 }
 
+/// Returns the longest tick with which heartbeats can keep a session of this timeout: one that the servers had is proven by the next one
+/// behind a ping, which must be answered before the end.
+pub(crate) fn longest_tick(timeout: Duration) -> Duration {
+    timeout * 4 / 5
+}
+
 impl SessionLease {
     /// The lease of a session that was asked for at `asked_at`; the leader itself has made it.
     pub fn new(asked_at: BootInstant, timeout: Duration, tick: Duration) -> Self {
@@ -50,6 +56,13 @@ impl SessionLease {
             over: false,
             answered: VecDeque::new(),
         }
+    }
+
+    /// Whether so little of its time had passed when the session was open, at this instant, that heartbeats keep it: a third of what it
+    /// lasts beyond a ping at most.
+    pub fn is_fresh(&self, opened_at: BootInstant) -> bool {
+        let passed = self.lasts.saturating_sub(self.end.since(opened_at));
+        passed <= self.lasts.saturating_sub(self.ping) / 3
     }
 
     /// Returns the time between two heartbeats.
@@ -150,6 +163,27 @@ mod tests {
                     "{left:?} of {timeout:?} are left at heartbeat {heartbeat}"
                 );
                 lease.answered(sent_at, sent_at.plus(trip));
+            }
+        }
+    }
+
+    /// Whatever the tick is that a session may have.
+    #[test]
+    fn a_session_that_is_fresh_when_it_is_open_is_kept() {
+        let timeout = Duration::from_secs(10);
+        for tick in [200, 2_000, 4_000, 6_000, 8_000] {
+            let (tick, trip) = (Duration::from_millis(tick), Duration::from_millis(5));
+            assert!(tick <= longest_tick(timeout));
+            let mut lease = SessionLease::new(at(0), timeout, tick);
+            let instants = (0..10_000).map(at);
+            let opened_at = instants.take_while(|instant| lease.is_fresh(*instant)).last().unwrap();
+            // With the defaults one server that does not answer, which takes a fifth, is no reason to open another one.
+            let least = if tick == Duration::from_secs(2) { timeout / 5 } else { Duration::ZERO };
+            assert!(opened_at.since(at(0)) > least, "{opened_at:?} with a tick of {tick:?}");
+            for heartbeat in 0..100 {
+                let sent_at = opened_at.plus(lease.heartbeat_interval() * heartbeat);
+                lease.answered(sent_at, sent_at.plus(trip));
+                assert!(!lease.is_over(sent_at.plus(trip)), "over at heartbeat {heartbeat} with a tick of {tick:?}");
             }
         }
     }

@@ -13,14 +13,18 @@ use lock_core::driver::{log, supervised, wait};
 use lock_core::{Error, Phase};
 use tokio::sync::watch;
 
+use super::lease::longest_tick;
 use super::{OnSessionEnd, Session, SessionState, SessionStatus, Sessions};
 use crate::client::diagnosis;
-use crate::client::{ClientCrate, ConnectOptions, Connection, Failure, LinkState};
+use crate::client::{ClientCrate, ConnectOptions, Connection, Failure, Fate, LinkState};
 use crate::error;
 
-/// Pauses between two tries to open a session: the first one, and the longest.
+/// Times between the beginnings of two tries to open a session: the first one, and the longest. Chance adds up to as much again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(750);
+
+/// The sessions that are opened, at most, until one of them was opened soon enough.
+const MOST_OPENED: usize = 3;
 
 /// The time between two looks for requests without an answer, and the age of one behind which a heartbeat is sent, whose answer
 /// tells whether that one was lost.
@@ -61,7 +65,7 @@ impl Drop for Over<'_> {
 /// Those of [`error::of_connect`], if no session could be opened.
 pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Result<Sessions, Error> {
     let servers = &options.connect.servers;
-    let first = match options.open().await {
+    let first = match options.open(false).await {
         Ok(first) => first,
         Err(failure) => return Err(error::of_connect(diagnosis::diagnosed(failure, servers).await, servers)),
     };
@@ -76,10 +80,30 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
 }
 
 impl SessionOptions {
-    async fn open(&self) -> Result<Arc<Session>, Failure> {
-        let asked_at = SystemClock.now();
-        let connection = self.client_crate.connect(&self.connect).await?;
-        Ok(Session::new(connection, asked_at, self.tick, self.connect.chroot.len()))
+    /// Opens a session, by one try at each server or by as many as there are in its timeout. What was asked for long ago, since no server
+    /// was reached, would have next to nothing left of its lease: then another one is opened, by the servers that are reached now.
+    async fn open(&self, once: bool) -> Result<Arc<Session>, Failure> {
+        let mut session = self.open_one(once).await?;
+        for _ in 1..MOST_OPENED {
+            if session.lease().is_fresh(SystemClock.now()) {
+                break;
+            }
+            session.connection.close();
+            session = self.open_one(true).await?;
+        }
+        Ok(session)
+    }
+
+    async fn open_one(&self, once: bool) -> Result<Arc<Session>, Failure> {
+        let connection = self.client_crate.connect(&ConnectOptions { once, ..self.connect.clone() }).await?;
+        let (granted, tick) = (connection.timeout(), self.tick);
+        if tick > longest_tick(granted) {
+            connection.close();
+            let what =
+                format!("the servers grant a session of {granted:?}, which cannot be kept with a tick of {tick:?}");
+            return Err(Failure { fate: Fate::Invalid, source: what.into() });
+        }
+        Ok(Session::new(connection, tick, self.connect.chroot.len()))
     }
 
     /// Without its chroot a client can do nothing, and every request would be refused for another reason.
@@ -205,13 +229,15 @@ impl SessionTask {
         std::ops::ControlFlow::Continue(())
     }
 
-    /// A new session, however long that takes; `None` if the client is gone.
+    /// A new session, however long that takes; `None` if the client is gone. The pauses are ours: those of the crate, which
+    /// would go on trying for a session's timeout, double without a limit.
     async fn reconnect(&self, alive: &mut watch::Receiver<()>) -> Option<Arc<Session>> {
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            let next = SystemClock.now().plus(pause);
             let opened = tokio::select! {
                 biased;
                 _ = alive.changed() => return None,
-                opened = self.options.open() => opened,
+                opened = self.options.open(true) => opened,
             };
             match opened {
                 Ok(session) => return Some(self.opened(session)),
@@ -220,7 +246,7 @@ impl SessionTask {
             tokio::select! {
                 biased;
                 _ = alive.changed() => return None,
-                () = tokio::time::sleep(pause) => {}
+                () = SystemClock.sleep_until(next) => {}
             }
         }
         None

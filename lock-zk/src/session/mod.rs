@@ -237,8 +237,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(connection: Arc<dyn Connection>, asked_at: BootInstant, tick: Duration, chroot: usize) -> Arc<Self> {
-        let lease = SessionLease::new(asked_at, connection.timeout(), tick);
+    fn new(connection: Arc<dyn Connection>, tick: Duration, chroot: usize) -> Arc<Self> {
+        let lease = SessionLease::new(connection.asked_at(), connection.timeout(), tick);
         Arc::new(Self {
             connection,
             lease: Mutex::new(lease),

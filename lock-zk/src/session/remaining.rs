@@ -117,4 +117,6 @@ fn with_the_defaults_a_session_and_its_guards_last_as_long_as_the_readme_says() 
     ] {
         assert!(readme.contains(&figures), "the README does not say: {figures}");
     }
+    let figure = format!("{} s at least remain", least(guard));
+    assert!(include_str!("../config.rs").contains(&figure), "the option does not say: {figure}");
 }

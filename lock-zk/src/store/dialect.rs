@@ -20,7 +20,7 @@ pub enum Dialect {
     /// Curator's recipes, and Go's `zk.NewLock`.
     #[default]
     Curator,
-    /// Nodes as Curator's, and kazoo's nodes are counted too: for fleets in which every kazoo client sees Curator's, by
+    /// Writes Curator's nodes, and respects kazoo's too: for fleets in which every kazoo client sets
     /// `extra_lock_patterns=("-lock-",)`. A kazoo client without that respects nobody here.
     CuratorAndKazoo,
     /// kazoo's `Lock`, `ReadLock` and `WriteLock`. It has no semaphore here.

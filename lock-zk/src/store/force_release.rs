@@ -1,8 +1,10 @@
 //! The reasons of forced releases, by which a holder learns who has freed its lock: each is a node of the operator's session,
 //! which the holder reads when its next renewal finds its own node gone, and deletes.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_core::{GrantId, LossReason};
 
 use super::layout;
@@ -41,18 +43,19 @@ impl ForceReleases {
         }
     }
 
-    /// Returns why the nodes of this grant, which held, are not there any more.
-    pub(crate) async fn loss_reason(&self, connection: &dyn Connection, grant: GrantId) -> LossReason {
-        self.take_reason(connection, grant).await.unwrap_or(LossReason::Taken)
-    }
-
-    /// Takes the reason away that was left for the holder of this grant, if there is one, and returns it.
-    async fn take_reason(&self, connection: &dyn Connection, grant: GrantId) -> Option<LossReason> {
-        let path = self.path(grant);
-        let node = connection.read_all(std::slice::from_ref(&path)).await.ok()?.pop().flatten()?;
-        // Enqueued now; nobody needs the answer.
-        drop(connection.delete(&path));
-        serde_json::from_slice(&node.data).ok()
+    /// Returns why the nodes of each of these grants, which held, are not there any more: by few requests, before whatever waits for its
+    /// turn, since the holders believe in their locks meanwhile. Takes the reasons away that were left for them.
+    pub(crate) async fn loss_reasons(&self, connection: &dyn Connection, grants: &[GrantId]) -> Vec<LossReason> {
+        let paths: Vec<_> = grants.iter().map(|grant| self.path(*grant)).collect();
+        let read = join_all(connection.read_held(&paths)).await.into_iter().flatten().flatten();
+        let nodes: HashMap<_, _> = read.filter_map(|(path, node)| Some((path, node.ok()??))).collect();
+        let reason = |path: &String| {
+            let node = nodes.get(path)?;
+            // Enqueued now; nobody needs the answer.
+            drop(connection.delete(path));
+            serde_json::from_slice(&node.data).ok()
+        };
+        paths.iter().map(|path| reason(path).unwrap_or(LossReason::Taken)).collect()
     }
 
     /// Returns the path of the node with the reason for the holder of this grant.

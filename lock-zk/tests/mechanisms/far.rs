@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::testing::{about_time, renewed};
 use lock_testkit_servers::zookeeper::ZooKeeperServer;
-use lock_zk::{ClientOptions, LeaseOptions, Owner, ZkConfig, ZkLocks};
+use lock_zk::{ClientOptions, LeaseOptions, LossReason, Owner, ZkConfig, ZkLocks};
 
-use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon, watched};
+use crate::support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, nodes, over, server, soon, watched};
 
 const DELAY: Duration = ms(600);
 
@@ -167,4 +168,47 @@ async fn permits_whose_lease_ends_while_some_are_released_are_released_as_well()
         truth.children("/lock/semaphore/ends/leases").await.unwrap().unwrap_or_default().is_empty()
     })
     .await;
+}
+
+/// As many as one renewal is for.
+const TOGETHER: usize = 128;
+
+/// Asked of the driver, as the core asks for leases that are due together.
+#[test]
+fn locks_that_are_lost_together_are_told_so_together() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let ((locks, link), truth) = (linked(&server).await, server.client().await.unwrap());
+        let (backend, ttl) = (locks.backend(), ms(10_000));
+        let names: Vec<_> = (0..TOGETHER).map(|number| format!("together-{number}")).collect();
+        let attempt = |name: &String| Attempt::new(name.as_str().into(), Kind::Mutex, Owner::new(), ttl).unwrap();
+        let attempts: Vec<_> = names.iter().map(attempt).collect();
+        for granted in join_all(attempts.iter().map(|attempt| backend.try_lock(attempt))).await {
+            granted.unwrap().expect("granted");
+        }
+        for name in &names {
+            assert!(truth.delete(&nodes(&truth, name).await[0]).await.unwrap());
+        }
+        let _far = late_by(&link, ms(20));
+        let batch: Vec<_> = attempts.iter().map(|attempt| Renewal::new(attempt, ttl)).collect();
+        let answers = soon("the answers", ms(1000), backend.renew(&batch)).await;
+        let lost = answers.iter().filter(|answer| matches!(answer, Renewed::Lost(LossReason::Taken)));
+        assert_eq!(lost.count(), TOGETHER, "{answers:?}");
+    });
+}
+
+/// Asked of the driver, as the core asks.
+#[tokio::test]
+async fn a_loss_of_which_no_reason_comes_is_told_as_one() {
+    let Some(server) = server().await else { return };
+    let ((locks, link), truth) = (linked(&server).await, server.client().await.unwrap());
+    let (backend, ttl) = (locks.backend(), ms(1000));
+    let attempt = Attempt::new("unexplained".into(), Kind::Mutex, Owner::new(), ttl).unwrap();
+    backend.try_lock(&attempt).await.unwrap().expect("granted");
+    assert!(truth.delete(&nodes(&truth, "unexplained").await[0]).await.unwrap());
+    let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "/lock/forced/"));
+    let answers = soon("the answer", PROMPTLY, backend.renew(&[Renewal::new(&attempt, ttl)])).await;
+    assert!(matches!(answers[0], Renewed::Lost(LossReason::Taken)), "{answers:?}");
+    assert!(!backend.may_remain(&attempt));
+    silent.heal().unwrap();
 }

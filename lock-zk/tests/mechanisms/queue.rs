@@ -1,9 +1,12 @@
 //! The queue: its watches, and nodes in it that do not belong there.
 
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::NodeKind;
 use lock_zk::{ErrorKind, LockName, LossReason};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, fails, maker, nodes, server, soon, watched};
+use crate::support::{
+    LASTING, PROMPTLY, client, eventually, fails, link, maker, ms, nodes, over, server, soon, watched,
+};
 
 #[tokio::test]
 async fn waiters_of_one_process_watch_nothing_of_their_own() {
@@ -99,4 +102,21 @@ async fn a_queue_whose_listing_is_longer_than_a_request_may_be_is_listed() {
     assert!(seen.more_waiters > 18_000, "{}", seen.more_waiters);
     let held = locks.mutex("another").try_lock().await.unwrap().unwrap();
     held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forced_release_reads_no_node_of_anybody_else() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let (holder, operator) = (client(server.url(), LASTING).await, client(&over([&link]), LASTING).await);
+    let held = holder.mutex("crowded").lock().await.unwrap();
+    let foreign = "/lock/mutex/crowded/_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-";
+    let waiter = truth.create(foreign, b"", NodeKind::EphemeralSequential).await.unwrap().unwrap();
+    let nothing = Toxic::Delay { by: ms(0), jitter: ms(0) };
+    let read = link.inject(LinkFault::new(nothing, Direction::ToServer).on_request(1, waiter));
+    let mutex = operator.mutex("crowded");
+    assert!(mutex.force_release(held.grant_id(), "stuck").await.unwrap());
+    assert!(read.proven().is_err(), "the waiter's node was read");
+    assert_eq!(mutex.inspect().await.unwrap().holders.len(), 1);
+    read.proven().unwrap();
 }

@@ -1,13 +1,19 @@
 //! The state that a client tells of its session when it was stolen, or is outlived by its server. (What becomes of locks and waits then is
-//! in the suite: C-D01, C-F07, C-F08.)
+//! in the suite: C-D01, C-F07, C-F08.) And sessions that are opened late, or too short.
 
+use std::error::Error;
 use std::time::Instant;
 
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::faults::StoreFault;
-use lock_zk::{ClientOptions, SessionState, ZkConfig};
+use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+use lock_zk::{ClientOptions, ErrorKind, SessionState, ZkConfig};
 
-use crate::support::{PROMPTLY, SESSION, client, connected, eventually, lease, maker, ms, nodes, server, soon};
+use crate::connect;
+use crate::support::{
+    PROMPTLY, SESSION, client, connected, eventually, fails, lease, link, maker, ms, nodes, over, server, soon, there,
+};
 
 #[tokio::test]
 async fn a_loss_says_that_the_session_is_gone_and_the_client_is_connected_again() {
@@ -67,4 +73,37 @@ fn a_release_that_nobody_answers_is_unknown_even_when_the_session_is_over_here()
         let truth = server.client().await.unwrap();
         eventually("gone with its session", PROMPTLY, async || nodes(&truth, "unanswered").await.is_empty()).await;
     });
+}
+
+/// Its session was asked for when no server was there.
+#[test]
+fn a_client_whose_server_comes_late_keeps_what_it_is_granted() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let refused = link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+        let config = ZkConfig::new(over([&link])).with_session_timeout(ms(4000)).with_tick_time(ms(2000));
+        let comes = async {
+            tokio::time::sleep(ms(2500)).await;
+            refused.heal().unwrap();
+        };
+        let (locks, ()) = tokio::join!(connected(config), comes);
+        let held = soon("the lock", PROMPTLY, locks.mutex("late").lock()).await.unwrap();
+        let granted = Instant::now();
+        while granted.elapsed() < ms(3000) {
+            assert!(held.is_held(), "lost after {:?}", granted.elapsed());
+            tokio::time::sleep(ms(50)).await;
+        }
+        held.release().await.unwrap();
+    });
+}
+
+#[tokio::test]
+async fn a_session_that_is_granted_for_less_than_can_be_kept_is_refused() {
+    let options = ZooKeeperOptions::new().with_setting("maxSessionTimeout", "2000");
+    let Some(server) = there(ZooKeeperServer::start_with(&options).await) else { return };
+    let refused = soon("a verdict", PROMPTLY, connect(ZkConfig::new(server.url()))).await;
+    let error = fails(refused, ErrorKind::InvalidArgument);
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("a session of 2s") && cause.contains("a tick of 2s"), "{cause}");
 }

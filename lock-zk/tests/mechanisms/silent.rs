@@ -225,6 +225,47 @@ fn a_client_comes_back_within_two_seconds_of_an_outage() {
     });
 }
 
+#[test]
+fn a_new_session_is_opened_within_two_seconds_of_an_outage() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let links = [(); 3].map(|()| link(&server));
+        let locks = client(&over(&links), ms(10_000)).await;
+        let gone = |link: &Proxy| {
+            [Toxic::Refuse, Toxic::Reset].map(|toxic| link.inject(LinkFault::new(toxic, Direction::Both)))
+        };
+        let gone: Vec<_> = links.iter().map(gone).collect();
+        eventually("lost", LASTING, async || locks.session_state() == SessionState::Lost).await;
+        // The client crate, left to itself, would try after 5 s, and then after 10 s.
+        tokio::time::sleep(ms(6000)).await;
+        drop(gone);
+        eventually("connected", ms(2000), async || locks.session_state() == SessionState::Connected).await;
+        let held = soon("a lock", PROMPTLY, locks.mutex("after").lock()).await.unwrap();
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_forced_release_that_is_cut_short_leaves_no_reason() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth) = (link(&server), server.client().await.unwrap());
+        let operator = waiting_for(&link, LASTING, ms(500), PROMPTLY).await;
+        let held = client(server.url(), LASTING).await.mutex("cut-short").with_ttl(ms(1000)).lock().await.unwrap();
+        truth.create_all("/lock/forced").await.unwrap();
+        // The reason is left, and its answer waits on its way.
+        let mute = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "/lock/forced/"));
+        fails(operator.mutex("cut-short").force_release(held.grant_id(), "stuck").await, ErrorKind::Indeterminate);
+        mute.heal().unwrap();
+        eventually("no reason is left", held.remaining() + ms(2000), async || {
+            truth.children("/lock/forced").await.unwrap().unwrap().is_empty()
+        })
+        .await;
+        assert!(held.is_held(), "it was freed");
+        held.release().await.unwrap();
+    });
+}
+
 /// The calls of each sort at servers of each sort.
 const CALLS: usize = 170;
 /// The time that a call may take beside its bound, since a thousand share two cores.

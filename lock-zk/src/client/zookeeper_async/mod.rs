@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, BoxFuture};
 use lock_core::GrantId;
-use lock_core::clock::BootInstant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::{Mutex, watch};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
@@ -53,6 +53,7 @@ const RETRY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct ZookeeperAsync {
     requests: Arc<Requests>,
+    asked_at: BootInstant,
     timeout: Duration,
     news: Mutex<watch::Receiver<LinkState>>,
     exchanges: Arc<Mutex<()>>,
@@ -78,6 +79,7 @@ impl ZookeeperAsync {
         let servers: Vec<_> = greeted.servers.iter().map(ToString::to_string).collect();
         let servers = format!("{}{}", servers.join(","), options.chroot);
         let fire = move |event| changed.fire(&event);
+        let asked_at = SystemClock.now();
         let client = ZooKeeper::connect_with_retry_time(&servers, greeted.timeout, fire, RETRY).await?;
         let heard = links.clone();
         client.add_listener(move |state| heard.hear(state));
@@ -92,7 +94,8 @@ impl ZookeeperAsync {
         let requests = Requests::new(scheduler, links, watches, directories, access, sign);
         requests.make_directory(&directory).await?;
         first_heartbeat(&requests).await?;
-        Ok(Self { requests, timeout: greeted.timeout, news: Mutex::new(news), exchanges: Arc::default() })
+        let (timeout, news) = (greeted.timeout, Mutex::new(news));
+        Ok(Self { requests, asked_at, timeout, news, exchanges: Arc::default() })
     }
 }
 
@@ -110,6 +113,10 @@ async fn first_heartbeat(requests: &Arc<Requests>) -> Result<(), Failure> {
 impl Connection for ZookeeperAsync {
     fn id(&self) -> i64 {
         self.requests.session()
+    }
+
+    fn asked_at(&self) -> BootInstant {
+        self.asked_at
     }
 
     fn timeout(&self) -> Duration {

@@ -26,8 +26,9 @@ pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Failure> {
     // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
     let silence = (options.timeout / 5).max(STARVED.min(options.timeout * 2 / 5));
     let connector = Client::connector().with_session_timeout(options.timeout).with_connection_timeout(silence);
+    let connector = if options.once { connector.with_fail_eagerly() } else { connector };
     let connector = with_credentials(connector, options.credentials.as_ref());
-    let target = format!("{}{}", addresses(&options.servers), options.chroot);
+    let target = format!("{}{}", addresses(options), options.chroot);
     match &options.tls {
         #[cfg(feature = "tls")]
         Some(certificates) => tls::connect(connector, certificates, &target).await,
@@ -37,8 +38,8 @@ pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Failure> {
 }
 
 /// Returns the servers, as the crate is to try them.
-fn addresses(servers: &str) -> String {
-    if servers.contains(',') { servers.to_owned() } else { vec![servers; TRIES].join(",") }
+fn addresses(ConnectOptions { servers, once, .. }: &ConnectOptions) -> String {
+    if *once || servers.contains(',') { servers.clone() } else { vec![&**servers; TRIES].join(",") }
 }
 
 /// Returns a connector that shows these credentials on every connection.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, try_join_all};
-use lock_core::clock::BootInstant;
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::Mutex;
 use zookeeper_client::{
     Acl, Acls, Client, CreateMode, Error, MultiReadResult, OneshotWatcher, SessionState, StateWatcher,
@@ -44,6 +44,7 @@ const HEARTBEAT_NODE: &str = "/lock-zk-beat";
 /// One session, by `zookeeper-client`.
 pub(crate) struct ZookeeperClient {
     id: i64,
+    asked_at: BootInstant,
     timeout: Duration,
     scheduler: Scheduler,
     states: Mutex<StateWatcher>,
@@ -54,13 +55,15 @@ pub(crate) struct ZookeeperClient {
 impl ZookeeperClient {
     /// A new session with one of the servers.
     pub(crate) async fn connect(options: &ConnectOptions) -> Result<Self, Failure> {
+        let asked_at = SystemClock.now();
         let client = connect::open(options).await?;
         let mut states = client.state_watcher();
         states.state();
         let (id, timeout) = (client.session_id().0, client.session_timeout());
         let (scheduler, backlog) = Scheduler::new(client, format!("/{}", options.prefix));
         tokio::spawn(sending::run(backlog));
-        Ok(Self { id, timeout, scheduler, states: Mutex::new(states), access: connect::acl(&options.access).into() })
+        let (states, access) = (Mutex::new(states), connect::acl(&options.access).into());
+        Ok(Self { id, asked_at, timeout, scheduler, states, access })
     }
 
     fn place(&self, stem: &str, data: &[u8], directory: &str) -> Place {
@@ -120,6 +123,10 @@ fn chunks(mut paths: &[String]) -> impl Iterator<Item = &[String]> {
 impl Connection for ZookeeperClient {
     fn id(&self) -> i64 {
         self.id
+    }
+
+    fn asked_at(&self) -> BootInstant {
+        self.asked_at
     }
 
     fn timeout(&self) -> Duration {

@@ -19,7 +19,9 @@ const NO_SESSION: &str = "no server opened a session over TLS in time; a certifi
 pub(super) async fn connect(connector: Connector, tls: &Tls, target: &str) -> Result<Client, Failure> {
     provide_cryptography();
     match connector.with_tls(options(tls)?).secure_connect(target).await {
-        Err(ClientError::Timeout) => Err(Failure { fate: Fate::Unknown, source: NO_SESSION.into() }),
+        Err(ClientError::Timeout | ClientError::NoHosts) => {
+            Err(Failure { fate: Fate::Unknown, source: NO_SESSION.into() })
+        }
         connected => Ok(connected?),
     }
 }
