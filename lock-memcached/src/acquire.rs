@@ -314,7 +314,7 @@ impl Acquirer {
     }
 
     /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no
-    /// key any more, or may have none.
+    /// key any more, or may have none, or if anything but its own renewals has changed the key's item: what is kept was there all the time.
     pub(crate) async fn keep(
         &self,
         attempt: &Attempt,
@@ -325,7 +325,8 @@ impl Acquirer {
             let _turn = entry.turn().await;
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
             let (sent_at, seconds) = (SystemClock.now(), values::seconds(attempt.ttl));
-            let renewal = refresh::renewal(&piece.key, entry.own(piece.seen), seconds);
+            let (key, own) = (piece.key.clone(), entry.own(piece.seen));
+            let renewal = [Command::Renew { key: key.clone(), own, seconds, is_strict: true }, Command::Look { key }];
             let record = self.records.keep(entry, seconds);
             let has_record = record.is_some();
             let commands = renewal.into_iter().chain(also).chain(record);

@@ -26,7 +26,7 @@ impl Address {
             return Err("the host is missing");
         }
         if host.contains(['[', ']']) {
-            return Err("brackets are around the host, or nowhere");
+            return Err("brackets may only enclose the whole host");
         }
         let port = port.map_or(Some(PORT), number).ok_or("the port is no number from 1 to 65535")?;
         Ok(Self { host: host.to_owned(), port })

@@ -209,7 +209,7 @@ impl Adoption {
         let nonce = Nonce::read(&item.value)?;
         let own = OwnItem { value: nonce.number(), seen: item.seen };
         if nonce == self.to {
-            return Some(Command::Renew { key, own, seconds });
+            return Some(Command::Renew { key, own, seconds, is_strict: false });
         }
         // One that was granted in a former life of the server's memory has ended with that.
         let is_of_now = epoch.zip(self.token).is_none_or(|(epoch, token)| epoch.may_have_given(token, item.seen.cas));

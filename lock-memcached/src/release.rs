@@ -84,7 +84,9 @@ impl Releaser {
         self.registry.close(attempt.id);
         let Some(count) = count else { return Ok(Released::Done) };
         self.wake(&entry.lock, attempt.kind);
-        match handed.was_held(count.released, count.gone) {
+        // A renewal may have found something gone, and nobody was told.
+        let gone = count.gone + usize::from(entry.is_lost());
+        match handed.was_held(count.released, gone) {
             Some(true) => Ok(Released::Done),
             Some(false) => Ok(Released::NotHeld(Box::pin(self.reasons.read_by(entry.nonce, until)).await)),
             None if is_found => Ok(Released::Done),

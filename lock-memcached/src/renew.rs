@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Attempt, Kind, Renewal, Renewed};
+use lock_core::driver::{Attempt, Kind, Renewal, Renewed, wait};
 use lock_core::{Error, ErrorKind, LossReason, Phase};
 
 use crate::client::link::Link;
@@ -18,7 +18,7 @@ use crate::items::refresh::{ItemRefresh, Refresher};
 use crate::registry::{Entry, Piece, Registry};
 use crate::slots::{self, reader_slots};
 use crate::store::keys::Keys;
-use crate::store::values::{self, LongestLease};
+use crate::store::values::{self, LongestLease, Nonce};
 
 /// One lease of a batch.
 struct LeaseRenewal<'a> {
@@ -65,22 +65,21 @@ impl Renewer {
     }
 
     pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let late = SystemClock.sleep_until(SystemClock.now().plus(patience(batch, self.link.op_timeout())));
-        tokio::select! {
-            biased;
-            renewed = self.renew_all(batch) => renewed,
-            () = late => {
-                let unknown = |renewal: &Renewal<'_>| {
-                    let what = "no answer in time";
-                    Renewed::Unknown(renewal.attempt.error(ErrorKind::Indeterminate, Phase::Renew, what))
-                };
-                batch.iter().map(unknown).collect()
-            }
-        }
+        let until = SystemClock.now().plus(patience(batch, self.link.op_timeout()));
+        let leases: Vec<_> = batch.iter().map(|renewal| LeaseRenewal::new(&self.registry, renewal)).collect();
+        let Some(mut renewed) = wait::before(&SystemClock, |_| until, self.renew_all(&leases)).await else {
+            let unknown = |renewal: &Renewal<'_>| {
+                let what = "no answer in time";
+                Renewed::Unknown(renewal.attempt.error(ErrorKind::Indeterminate, Phase::Renew, what))
+            };
+            return batch.iter().map(unknown).collect();
+        };
+        // What is known is told in time, also without a reason.
+        wait::before(&SystemClock, |_| until, self.give_reasons(&leases, &mut renewed)).await;
+        renewed
     }
 
-    async fn renew_all(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        let leases: Vec<_> = batch.iter().map(|renewal| LeaseRenewal::new(&self.registry, renewal)).collect();
+    async fn renew_all(&self, leases: &[LeaseRenewal<'_>]) -> Vec<Renewed> {
         let mut dues: Vec<_> = leases.iter().flat_map(LeaseRenewal::dues).collect();
         let of_rwlocks = leases.iter().any(|lease| matches!(lease.attempt.kind, Kind::Read | Kind::Write));
         let slots = of_rwlocks.then(|| reader_slots::keep(&self.keys));
@@ -91,9 +90,7 @@ impl Renewer {
             let fate = lease.fate(fates.by_ref().take(lease.pieces.len()));
             self.renewed(lease, fate, &verdict)
         });
-        let mut renewed: Vec<_> = renewed.collect();
-        self.give_reasons(&leases, &mut renewed).await;
-        renewed
+        renewed.collect()
     }
 
     fn renewed(&self, lease: &LeaseRenewal<'_>, fate: Fate, verdict: &Result<GateVerdict, Failure>) -> Renewed {
@@ -120,7 +117,8 @@ impl Renewer {
     /// Says of those that were released by force by whom, and why.
     async fn give_reasons(&self, leases: &[LeaseRenewal<'_>], renewed: &mut [Renewed]) {
         let lost = leases.iter().zip(renewed).filter(|(_, renewed)| matches!(renewed, Renewed::Lost(_)));
-        let lost: Vec<_> = lost.filter_map(|(lease, renewed)| Some((lease.entry.as_ref()?.nonce, renewed))).collect();
+        // Its entry may be forgotten already: whoever found the loss first may not have been told.
+        let lost: Vec<_> = lost.map(|(lease, renewed)| (Nonce::of(lease.attempt.id), renewed)).collect();
         let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce)).await;
         for ((_, renewed), reason) in lost.into_iter().zip(reasons) {
             if let Some(reason) = reason {
@@ -160,10 +158,10 @@ impl<'a> LeaseRenewal<'a> {
     }
 
     /// Whether it lives on, out of the fates of its items, in order. It is lost with the first of them, unless that is being
-    /// released, and with the last one in any case.
+    /// released, and with the last one in any case. It stays lost: the answer may come too late, or to nobody.
     fn fate(&self, items: impl Iterator<Item = Fate>) -> Fate {
         let Some(entry) = &self.entry else { return Ok(false) };
-        let mut fate = Ok(!self.pieces.is_empty());
+        let mut fate = Ok(!self.pieces.is_empty() && !entry.is_lost());
         for (piece, item) in self.pieces.iter().zip(items) {
             match item {
                 Ok(true) => {}
@@ -174,6 +172,7 @@ impl<'a> LeaseRenewal<'a> {
                     fate = fate.map(|lives| lives && entry.has_pieces());
                 }
                 Ok(false) => {
+                    entry.lose();
                     entry.lost(&piece.key);
                     fate = Ok(false);
                 }

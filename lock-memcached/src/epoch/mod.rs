@@ -239,7 +239,7 @@ impl NotNow {
                 "the server was restarted or flushed, or is new: former holders may believe in their locks for {left:?}"
             ),
             Self::ClockStands => {
-                "the server's clock was not seen to run: it was paused a moment ago, or nobody has met it before"
+                "the server's clock was not seen to tick yet: it was paused a moment ago, or is new to this client"
                     .to_owned()
             }
         };

@@ -143,7 +143,7 @@ impl Refresher {
 
 /// Renews an item, and looks how long it lives.
 pub(crate) fn renewal(key: &Key, own: OwnItem, seconds: u32) -> [Command; 2] {
-    [Command::Renew { key: key.clone(), own, seconds }, Command::Look { key: key.clone() }]
+    [Command::Renew { key: key.clone(), own, seconds, is_strict: false }, Command::Look { key: key.clone() }]
 }
 
 /// Whether an item lives as long as it was told to. A second may have begun since.

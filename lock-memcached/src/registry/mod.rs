@@ -47,6 +47,8 @@ struct State {
     releases: Vec<AskedRelease>,
     is_shown: bool,
     is_ending: bool,
+    /// Whether one of its keys was lost. What it has beside that does not count any more.
+    is_lost: bool,
 }
 
 /// A key that has the attempt's number.
@@ -161,6 +163,7 @@ impl Entry {
             releases: Vec::new(),
             is_shown: false,
             is_ending: false,
+            is_lost: false,
         };
         Self { nonce: Nonce::of(grant), grant, owner, lock, turn: Arc::default(), state: Mutex::new(state) }
     }
@@ -338,6 +341,15 @@ impl Entry {
 
     pub(crate) fn end(&self) {
         self.state().is_ending = true;
+    }
+
+    /// Whether one of its keys was lost, whoever was told so.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state().is_lost
+    }
+
+    pub(crate) fn lose(&self) {
+        self.state().is_lost = true;
     }
 
     /// Whether no claim can be carried out any more that was not answered.

@@ -10,11 +10,11 @@ use lock_core::driver::Attempt;
 use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
-use crate::client::protocol::{Command, Item};
+use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
 use crate::registry::Entry;
 use crate::store::keys::{self, Key};
-use crate::store::values::{LongestLease, number};
+use crate::store::values::{LongestLease, Nonce, number};
 
 /// Number of tries, each after somebody else was faster, before it counts as full.
 pub(crate) const TRIES: u32 = 4;
@@ -24,6 +24,14 @@ pub(crate) const CHUNK: u32 = 64;
 
 /// The most that a client takes for the number of slots of one lock: each is a key, and all of them are looked at.
 pub(crate) const MOST: u32 = 1000;
+
+/// A slot that somebody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TakenSlot {
+    pub(crate) number: u32,
+    /// The number of whoever has it; `None` for what is none of ours.
+    nonce: Option<Nonce>,
+}
 
 /// Looks at slots.
 pub(crate) struct Slots {
@@ -67,8 +75,22 @@ impl Slots {
         self.link.within(attempt, Phase::Acquire, looked).await
     }
 
+    /// Those of these slots that somebody has.
+    pub(crate) async fn taken_of(
+        &self,
+        attempt: &Attempt,
+        lock: &Key,
+        some: impl Iterator<Item = u32> + Clone + Send,
+    ) -> Result<Vec<TakenSlot>, Error> {
+        let looked = async {
+            let answers = self.link.run(reads(lock, some.clone()).collect()).await;
+            taken(some, answers).map_err(|failure| self.link.error(failure, Phase::Acquire))
+        };
+        self.link.within(attempt, Phase::Acquire, looked).await
+    }
+
     /// Looks for slots that nobody holds, not bounded in time.
-    pub(crate) async fn look_at_slots(
+    async fn look_at_slots(
         &self,
         lock: &Key,
         some: impl Iterator<Item = u32> + Clone + Send,
@@ -85,8 +107,25 @@ impl Slots {
 }
 
 /// A look at each of these slots.
-pub(crate) fn looks(lock: &Key, some: impl Iterator<Item = u32>) -> impl Iterator<Item = Command> {
+fn looks(lock: &Key, some: impl Iterator<Item = u32>) -> impl Iterator<Item = Command> {
     some.map(|number| Command::Look { key: keys::slot(lock, number) })
+}
+
+/// A look at each of these slots that tells whose it is.
+pub(crate) fn reads(lock: &Key, some: impl Iterator<Item = u32>) -> impl Iterator<Item = Command> {
+    some.map(|number| Command::Read { key: keys::slot(lock, number) })
+}
+
+/// Those of these slots that somebody has, by the answers to the looks at them.
+pub(crate) fn taken(
+    some: impl Iterator<Item = u32>,
+    answers: impl IntoIterator<Item = CommandAnswer>,
+) -> Result<Vec<TakenSlot>, Failure> {
+    let mut taken = Vec::new();
+    for (number, answer) in some.zip(answers) {
+        taken.extend(answer.item()?.map(|item| TakenSlot { number, nonce: Nonce::read(&item.value) }));
+    }
+    Ok(taken)
 }
 
 /// Chooses one of so many slots, another one for every attempt and try, so that they seldom meet.

@@ -59,6 +59,15 @@ impl ReaderSlots {
         Ok(round)
     }
 
+    /// Refuses an attempt if the clients have agreed on another number.
+    pub(crate) async fn check_number(&self, attempt: &Attempt) -> Result<(), Error> {
+        let checked = async {
+            let stored = self.link.run_one(Command::Read { key: self.keys.readers.clone() }).await;
+            self.check(Some(stored)).await.map_err(|failure| self.link.error(failure, Phase::Acquire))
+        };
+        self.link.within(attempt, Phase::Acquire, checked).await
+    }
+
     async fn check(&self, stored: Option<CommandAnswer>) -> Result<(), Failure> {
         let Some(item) = stored.map_or(Ok(None), CommandAnswer::item)? else { return Ok(()) };
         let (agreed, item) = stored_limit(item)?;

@@ -3,7 +3,13 @@
 //! Both sides write first and look afterwards: a reader takes a slot and then looks for a writer, a writer takes its key and
 //! then looks for readers. Whoever sees the other gives way, but for a writer that waits: its key keeps new readers out
 //! until the ones inside have left. So writers go first, and two that look at the same time never both come in.
+//!
+//! A writer that waits waits only for the readers that it saw when it had just taken its key. Whoever came in has looked for that key
+//! before it was there, and had a slot by then; whoever takes a slot later gives way, and may do so again and again. That holds as long
+//! as the key's item is the same one, which its CAS number tells: if anything but the writer's own renewals has changed it, it may have
+//! been gone for a while. Then the writer takes it anew, and all readers that are there count.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +25,7 @@ use crate::items::record::HolderRecords;
 use crate::registry::{Entry, Piece, Registry};
 use crate::release::Releaser;
 use crate::slots::reader_slots::ReaderSlots;
-use crate::slots::{self, Slots, TRIES};
+use crate::slots::{self, Slots, TRIES, TakenSlot};
 use crate::store::keys::{self, Key, Keys};
 use crate::store::values::Nonce;
 
@@ -68,15 +74,9 @@ impl RwLocks {
         Ok(Writer { locks: self, attempt, entry, stays, readers, looked_at })
     }
 
-    /// The numbers of those that are there of what was looked at beside the claim.
-    fn there(&self, round: &ClaimRound) -> Result<Vec<u32>, Error> {
-        let mut there = Vec::new();
-        for (number, answer) in (0..).zip(&round.also) {
-            if answer.is_there().map_err(|failure| self.acquirer.error(failure))? {
-                there.push(number);
-            }
-        }
-        Ok(there)
+    /// Takes what is there of what was looked at beside the claim.
+    fn take_there(&self, round: &mut ClaimRound) -> Result<Vec<TakenSlot>, Error> {
+        slots::taken(0.., round.also.drain(..)).map_err(|failure| self.acquirer.error(failure))
     }
 
     /// Takes a reader's slot before it releases the writer's key, and looks at that key once the slot is there: whoever takes it
@@ -155,7 +155,7 @@ impl RwLocks {
                     if let Err(error) = released {
                         // It is not to be taken for a reader's slot by another call.
                         self.doubt(attempt, entry, &slot);
-                        let what = "it is unknown whether a reader's slot is left";
+                        let what = "it is unknown whether a reader's slot is still taken";
                         return Err(attempt.error(ErrorKind::Indeterminate, Phase::Downgrade, what).with_source(error));
                     }
                     return Err(why.into_error(Phase::Downgrade));
@@ -182,10 +182,18 @@ pub(crate) struct Writer<'a> {
     entry: Arc<Entry>,
     /// Whether it waits, and keeps new readers out meanwhile.
     stays: bool,
-    /// The slots in which readers were when it looked at all of them, but for those that were seen to have left since.
-    readers: Mutex<Vec<u32>>,
+    readers: Mutex<SeenReaders>,
     /// The number of slots that it has looked at in vain since it paused last.
     looked_at: AtomicU32,
+}
+
+/// The readers for which a writer waits.
+#[derive(Debug, Default)]
+struct SeenReaders {
+    /// The slots in which they were when its key was taken, but for those that were seen to have left since.
+    slots: Vec<TakenSlot>,
+    /// The CAS number that the key's item had when they were looked at last: another one is that of an item that was taken anew.
+    cas: u64,
 }
 
 impl Reader<'_> {
@@ -222,8 +230,8 @@ impl WantedLock for Reader<'_> {
 
     async fn take(&self) -> Result<TryOutcome, Error> {
         self.locks.acquirer.release_unanswered(&self.entry).await?;
-        let Some(round) = self.take_slot().await? else { return Ok(TryOutcome::Held) };
-        let is_complete = self.locks.there(&round)?.is_empty();
+        let Some(mut round) = self.take_slot().await? else { return Ok(TryOutcome::Held) };
+        let is_complete = self.locks.take_there(&mut round)?.is_empty();
         self.locks.acquirer.settle(self.attempt, &self.entry, &round, is_complete).await
     }
 
@@ -237,12 +245,24 @@ impl WantedLock for Reader<'_> {
 }
 
 impl Writer<'_> {
-    fn readers(&self) -> MutexGuard<'_, Vec<u32>> {
+    fn readers(&self) -> MutexGuard<'_, SeenReaders> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn looks(&self) -> Vec<Command> {
-        slots::looks(&self.entry.lock, 0..self.locks.readers.many()).collect()
+    fn reads(&self) -> Vec<Command> {
+        slots::reads(&self.entry.lock, 0..self.locks.readers.many()).collect()
+    }
+
+    /// Takes note of who was there when the key was taken, or was kept since its item had this CAS number. Returns whether it waits for
+    /// one of them.
+    fn sees(&self, kept_since: Option<u64>, mut there: Vec<TakenSlot>) -> bool {
+        let mut readers = self.readers();
+        if kept_since == Some(readers.cas) {
+            let known: HashSet<_> = readers.slots.drain(..).collect();
+            there.retain(|slot| known.contains(slot));
+        }
+        *readers = SeenReaders { slots: there, cas: self.entry.newest_cas() };
+        !readers.slots.is_empty()
     }
 
     /// Whether one of the readers is there who were there before, so that nothing else need be looked at; not when its key is to
@@ -259,19 +279,20 @@ impl Writer<'_> {
         loop {
             let (rest, asked) = {
                 let readers = self.readers();
-                let rest = readers.len().saturating_sub(many);
-                (rest, readers[rest..].to_vec())
+                let rest = readers.slots.len().saturating_sub(many);
+                (rest, readers.slots[rest..].to_vec())
             };
             if asked.is_empty() {
                 return Ok(false);
             }
             self.looked_at.fetch_add(u32::try_from(asked.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
-            let slots = &self.locks.slots;
-            let free = slots.free_of(self.attempt, &self.entry.lock, asked.iter().copied()).await?;
+            let numbers = asked.iter().map(|slot| slot.number);
+            let there: HashSet<_> =
+                self.locks.slots.taken_of(self.attempt, &self.entry.lock, numbers).await?.into_iter().collect();
             let mut readers = self.readers();
-            readers.truncate(rest);
-            readers.extend(asked.iter().filter(|number| !free.contains(number)));
-            if free.len() < asked.len() {
+            readers.slots.truncate(rest);
+            readers.slots.extend(asked.iter().filter(|slot| there.contains(slot)));
+            if readers.slots.len() > rest {
                 return Ok(true);
             }
             many *= 2;
@@ -285,15 +306,17 @@ impl Writer<'_> {
             // A try that has no chance does not turn readers away.
             let free = locks.slots.free_of(attempt, &self.entry.lock, 0..locks.readers.many()).await?;
             if u32::try_from(free.len()).is_ok_and(|free| free < locks.readers.many()) {
+                // Otherwise the number is read with the claim.
+                locks.readers.check_number(attempt).await?;
                 return Ok(TryOutcome::Held);
             }
         }
-        let round = locks.readers.claim(attempt, entry, keys::writer(&self.entry.lock), self.looks()).await?;
-        let readers = locks.there(&round)?;
+        let mut round = locks.readers.claim(attempt, entry, keys::writer(&self.entry.lock), self.reads()).await?;
+        let readers = locks.take_there(&mut round)?;
         let is_read = !readers.is_empty();
         let waits = self.stays && is_read && matches!(round.verdict, GateVerdict::Counts(_));
         if waits && entry.has_pieces() {
-            *self.readers() = readers;
+            self.sees(None, readers);
             locks.records.describe_waiting(attempt, entry);
         }
         if waits || !entry.has_pieces() && matches!(round.verdict, GateVerdict::Counts(_)) {
@@ -305,13 +328,12 @@ impl Writer<'_> {
     /// Keeps the key, and looks whether the readers have left.
     async fn stay(&self) -> Result<TryOutcome, Error> {
         let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
-        let Some(round) = locks.acquirer.keep(attempt, entry, self.looks()).await? else {
+        let since = entry.newest_cas();
+        let Some(mut round) = locks.acquirer.keep(attempt, entry, self.reads()).await? else {
             return Ok(TryOutcome::Held);
         };
         self.looked_at.fetch_add(locks.readers.many(), Ordering::Relaxed);
-        let readers = locks.there(&round)?;
-        let is_read = !readers.is_empty();
-        *self.readers() = readers;
+        let is_read = self.sees(Some(since), locks.take_there(&mut round)?);
         if is_read && matches!(round.verdict, GateVerdict::Counts(_)) {
             return Ok(TryOutcome::Held);
         }

@@ -19,9 +19,15 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::registry::{Entry, Registry};
 use crate::release::Releaser;
-use crate::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
+use crate::slots::{self, CHUNK, MOST, Slots, TRIES, TakenSlot, stored_limit};
 use crate::store::keys::{self, Key};
 use crate::store::values::LongestLease;
+
+/// The looks that tell whether permits are in use under another limit.
+const LOOKS: u32 = 3;
+
+/// Longest pause between two of these looks. A claim that is released again, because it met another limit, is gone by then.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// The semaphores of one client.
 pub(crate) struct Semaphores {
@@ -127,28 +133,79 @@ impl Permits<'_> {
     async fn agrees(&self, answer: Option<CommandAnswer>, sent_at: BootInstant) -> Result<bool, Error> {
         let locks = self.locks;
         let found = answer.map_or(Ok(None), CommandAnswer::item).and_then(|found| found.map(stored_limit).transpose());
-        let (limit, item) = match found.map_err(|failure| locks.acquirer.error(failure))? {
-            Some((limit, item)) if limit != self.limit => (limit, item),
+        let limit = match found.map_err(|failure| locks.acquirer.error(failure))? {
+            Some((limit, _)) if limit != self.limit => limit,
             _ => return Ok(true),
         };
         Box::pin(locks.acquirer.abandon(self.attempt, &self.entry, sent_at)).await?;
-        let agreed = async {
-            let free = locks.slots.look_at_slots(&self.entry.lock, 0..limit).await?;
-            if u32::try_from(free.len()).is_ok_and(|free| free < limit) {
+        let used = async { self.is_used_under(limit).await.map_err(|failure| locks.acquirer.error(failure)) };
+        // Seldom, and so not a part of every request's future.
+        if locks.link.within(self.attempt, Phase::Acquire, Box::pin(used)).await? {
+            let what = "the permits in use were asked for with another limit";
+            return Err(self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what));
+        }
+        Ok(false)
+    }
+
+    /// Whether permits are in use under another limit, which is forgotten if there are none.
+    ///
+    /// A slot may be taken for a moment only, by a claim that meets this limit as ours did. So it is somebody's who was there a pause
+    /// earlier, or there is somebody each time.
+    async fn is_used_under(&self, limit: u32) -> Result<bool, Failure> {
+        let (link, lock) = (&self.locks.link, &self.entry.lock);
+        let mut before: Vec<TakenSlot> = Vec::new();
+        for _ in 0..LOOKS {
+            if !before.is_empty() {
+                let pause = BETWEEN_LOOKS.min(link.op_timeout() / 10);
+                SystemClock.sleep_until(SystemClock.now().plus(pause)).await;
+            }
+            let read = Command::Read { key: keys::limit(lock) };
+            let mut answers = link.run(slots::reads(lock, 0..limit).chain([read]).collect()).await;
+            let stored = CommandAnswer::expected(answers.pop()).item()?.map(stored_limit).transpose()?;
+            // Another client may have forgotten it meanwhile.
+            let Some((_, item)) = stored.filter(|(stored, _)| *stored == limit) else { return Ok(false) };
+            let taken = slots::taken(0.., answers)?;
+            if taken.is_empty() {
+                let own = OwnItem { value: limit.into(), seen: item.seen };
+                link.run_one(Command::Release { key: keys::limit(lock), own }).await;
+                return Ok(false);
+            }
+            if taken.iter().any(|slot| before.contains(slot)) {
+                return Ok(true);
+            }
+            before = taken;
+        }
+        Ok(true)
+    }
+
+    /// Claims these slots; `None` if another try may have more luck.
+    async fn claim(&self, numbers: &[u32]) -> Result<Option<TryOutcome>, Error> {
+        let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
+        let keys = numbers.iter().map(|number| keys::slot(&entry.lock, *number)).collect();
+        let key = keys::limit(&entry.lock);
+        let limit = Command::Claim { key, value: self.limit.into(), seconds: locks.longest.seconds() };
+        // It has to outlast what is taken now, whoever stored it, and when.
+        let keep = slots::keep_limit(&entry.lock, locks.longest);
+        let mut round = locks.acquirer.claim(attempt, entry, keys, vec![limit, keep]).await?;
+        let stored = round.also.pop();
+        if !self.agrees(stored, round.sent_at).await? {
+            return Ok(None);
+        }
+        let is_complete = entry.pieces().len() == self.wanted;
+        let outcome = locks.acquirer.settle(attempt, entry, &round, is_complete).await?;
+        Ok(Some(outcome).filter(|outcome| !matches!(outcome, TryOutcome::Held)))
+    }
+
+    /// The answer to whoever finds too few free slots; `None` if another try may have more luck.
+    async fn finds_too_few(&self) -> Result<Option<TryOutcome>, Error> {
+        // The limit of one that wants a single permit was read with its claim.
+        if self.wanted > 1 {
+            let stored = self.locks.link.run_one(Command::Read { key: keys::limit(&self.entry.lock) }).await;
+            if !self.agrees(Some(stored), SystemClock.now()).await? {
                 return Ok(None);
             }
-            let own = OwnItem { value: limit.into(), seen: item.seen };
-            let forget = Command::Release { key: keys::limit(&self.entry.lock), own };
-            locks.link.run_one(forget).await;
-            Ok(Some(false))
-        };
-        let agreed = async { agreed.await.map_err(|failure: Failure| locks.acquirer.error(failure)) };
-        // Seldom, and so not a part of every request's future.
-        let agreed = locks.link.within(self.attempt, Phase::Acquire, Box::pin(agreed)).await?;
-        agreed.ok_or_else(|| {
-            let what = "the permits in use were asked for with another limit";
-            self.attempt.error(ErrorKind::LimitMismatch, Phase::Acquire, what)
-        })
+        }
+        Ok(Some(TryOutcome::Held))
     }
 }
 
@@ -174,27 +231,14 @@ impl WantedLock for Permits<'_> {
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
-        let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
-        let mut pauses = driver::wait::pauses(Duration::from_millis(1), locks.longest_pause);
-        locks.acquirer.release_unanswered(entry).await?;
+        let mut pauses = driver::wait::pauses(Duration::from_millis(1), self.locks.longest_pause);
+        self.locks.acquirer.release_unanswered(&self.entry).await?;
         for turn in 0..TRIES {
             let numbers = self.choose(turn).await?;
-            if numbers.len() < self.wanted {
-                return Ok(TryOutcome::Held);
-            }
-            let keys = numbers.iter().map(|number| keys::slot(&self.entry.lock, *number)).collect();
-            let key = keys::limit(&self.entry.lock);
-            let limit = Command::Claim { key, value: self.limit.into(), seconds: locks.longest.seconds() };
-            // It has to outlast what is taken now, whoever stored it, and when.
-            let keep = slots::keep_limit(&self.entry.lock, locks.longest);
-            let mut round = locks.acquirer.claim(attempt, entry, keys, vec![limit, keep]).await?;
-            let stored = round.also.pop();
-            if self.agrees(stored, round.sent_at).await? {
-                let is_complete = entry.pieces().len() == self.wanted;
-                match locks.acquirer.settle(attempt, entry, &round, is_complete).await? {
-                    TryOutcome::Held => {}
-                    outcome => return Ok(outcome),
-                }
+            let too_few = numbers.len() < self.wanted;
+            let outcome = if too_few { self.finds_too_few().await? } else { self.claim(&numbers).await? };
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
             }
             if self.wanted > 1 {
                 // The sequence is endless.

@@ -218,7 +218,7 @@ fn an_item_is_never_taken_for_one_that_it_is_not() {
         let is_own = number(value) == Some(own.value);
         let commands = [
             Command::Claim { key: "a".into(), value: own.value, seconds: 9 },
-            Command::Renew { key: "a".into(), own, seconds: 9 },
+            Command::Renew { key: "a".into(), own, seconds: 9, is_strict: false },
             Command::AddOne { key: "a".into(), own: OwnItem { value: own.value - 1, ..own }, ends_at: 9 },
         ];
         for command in commands {

@@ -23,3 +23,4 @@ mod setup;
 mod slots;
 mod support;
 mod waiting;
+mod writers;

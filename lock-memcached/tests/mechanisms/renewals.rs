@@ -1,17 +1,18 @@
 //! Many leases of one client, and a link that loses their renewals.
 
+use std::pin::pin;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use lock_core::LeaseOptions;
-use lock_memcached::{MemcachedLocks, RestartPolicy};
+use lock_memcached::{ErrorKind, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{LEASE, client, config, eventually, pass, server};
+use crate::support::{LEASE, client, config, eventually, far, pass, server};
 
 const LEASES: u64 = 120;
 
@@ -118,6 +119,53 @@ async fn a_waiting_writer_finds_its_key_again_after_a_renewal_without_an_answer(
     .await;
     reader.release().await.unwrap();
     writing.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The extension that finds the loss is dropped before it has said so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_loss_of_one_permit_is_told_although_whoever_has_found_it_is_gone() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let ttl = LEASE * 60;
+    let mut found = Vec::new();
+    for name in ["extended", "released"] {
+        let permits = locks.semaphore(name, 3).with_ttl(ttl).acquire_many(3).await.unwrap();
+        assert!(server.client().delete(&format!("lock:semaphore:{name}:0")).await.unwrap());
+        let silence = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, ":forced:"));
+        {
+            let mut extending = pin!(permits.extend(ttl));
+            tokio::select! {
+                biased;
+                told = &mut extending => panic!("told {told:?} before anything was heard of a forced release"),
+                applied = silence.applied(ms(15_000)) => drop(applied.unwrap()),
+            }
+        }
+        silence.heal().unwrap();
+        found.push(permits);
+    }
+    let [extended, released] = <[_; 2]>::try_from(found).unwrap();
+    let error = extended.extend(ttl).await.expect_err("two permits of three were renewed");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(!extended.is_held(), "held with {} permits, one of which may be another's", extended.permits());
+    let error = released.release().await.expect_err("released, though one permit was lost before");
+    assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_told_in_time_although_nothing_is_heard_of_its_reason() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut config = config(&server).with_restart_policy(RestartPolicy::Off);
+    config.url = format!("memcached://{}", link.address());
+    let locks = MemcachedLocks::connect_with(config).await.unwrap();
+    let ttl = LEASE * 60;
+    let permits = locks.semaphore("a", 3).with_ttl(ttl).acquire_many(3).await.unwrap();
+    assert!(server.client().delete("lock:semaphore:a:0").await.unwrap());
+    let silence = link.inject(LinkFault::new(Toxic::Hold, Direction::Both).on_request(1, ":forced:"));
+    let error = permits.extend(ttl).await.expect_err("two permits of three were renewed");
+    silence.heal().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(!permits.is_held());
 }
 
 /// The CAS number of each lease's item, which a renewal changes.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use lock_memcached::{ErrorKind, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, config, far, server};
+use crate::support::{client, config, eventually, far, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
@@ -100,6 +101,58 @@ async fn a_wait_for_permits_outlasts_a_release_that_was_not_answered() {
     lost.heal().unwrap();
     // It asked once more, and was told so.
     assert!(causes(&error).contains("asked for with another limit"), "{}", causes(&error));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_another_limit_is_told_so_although_it_wants_several_permits() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let five = client(&server, RestartPolicy::Off).await.semaphore("a", 5).with_ttl(TTL);
+    let three = client(&server, RestartPolicy::Off).await.semaphore("a", 3).with_ttl(TTL);
+    let all = five.try_acquire_many(5).await.unwrap().unwrap();
+    for told in [three.try_acquire_many(2).await, three.try_acquire_many_for(2, ms(500)).await] {
+        let error = told.map(drop).expect_err("refused as if the limits were the same");
+        assert_eq!(error.kind(), ErrorKind::LimitMismatch, "{error}");
+    }
+    all.release().await.unwrap();
+    three.acquire_many(2).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_another_number_of_readers_is_told_so_although_somebody_reads() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let reader = client(&server, RestartPolicy::Off).await.rwlock("a").with_ttl(TTL).read().await.unwrap();
+    let config = config(&server).with_restart_policy(RestartPolicy::Off).with_readers(8);
+    let other = MemcachedLocks::connect_with(config).await.unwrap();
+    // The reader may have a slot that the other one does not know.
+    server.client().add("lock:rwlock:a:0", "1234567890123456789", 0).await.unwrap();
+    let error = other.rwlock("a").with_ttl(TTL).try_write().await.map(drop).expect_err("refused as if they agreed");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    reader.release().await.unwrap();
+}
+
+/// Two clients with the new limit come at the same moment, and each has a slot until it has read the former one.
+#[test]
+fn a_limit_that_nobody_has_permits_under_keeps_no_two_clients_from_another_one() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let former = client(&server, RestartPolicy::Off).await.semaphore("a", 5).with_ttl(TTL);
+        former.acquire().await.unwrap().release().await.unwrap();
+        let (link, slow) = far(&server, RestartPolicy::Off).await;
+        let (slow, fast) = (slow.semaphore("a", 3), client(&server, RestartPolicy::Off).await.semaphore("a", 3));
+        let kept = LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "md lock:semaphore:a:");
+        let kept = link.inject(kept);
+        let slow = tokio::spawn(async move { slow.with_ttl(TTL).acquire().await });
+        kept.applied(ms(15_000)).await.unwrap();
+        let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
+        let before = gets().await;
+        let fast = tokio::spawn(async move { fast.with_ttl(TTL).acquire().await });
+        // Five slots, and the limit.
+        eventually("it looks for permits in use", async || gets().await >= before + 6).await;
+        kept.heal().unwrap();
+        for granted in [fast.await.unwrap(), slow.await.unwrap()] {
+            granted.expect("refused by a limit that nobody uses").release().await.unwrap();
+        }
+    });
 }
 
 /// An error with its causes.

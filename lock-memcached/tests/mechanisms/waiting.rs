@@ -86,31 +86,6 @@ async fn a_writer_looks_at_each_reader_that_leaves_and_not_at_every_slot() {
     assert!(asked < READERS * 20 + 2 * 1000, "{asked} looks while {READERS} readers left");
 }
 
-/// Whenever the writer has looked at every slot, the reader that it saw leaves, and there is another one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_sees_another_reader_each_time_keeps_to_the_pace() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let roomy = config(&server).with_restart_policy(RestartPolicy::Off).with_readers(1000).with_longest_lease(LONG);
-    let waiting = MemcachedLocks::connect_with(roomy).await.unwrap();
-    let raw = server.client();
-    let slot = |number: u32| format!("lock:rwlock:a:{}", number % 1000);
-    assert!(raw.add(&slot(0), "1234567890123456789", 0).await.unwrap());
-    let lock = waiting.rwlock("a").with_ttl(LONG);
-    let wait = tokio::spawn(async move { lock.write().await });
-    eventually("it waits", async || raw.get("lock:rwlock:a:w").await.unwrap().is_some()).await;
-    let (before, began, mut last) = (gets(&server).await, Instant::now(), 0);
-    while began.elapsed() < Duration::from_secs(4) {
-        assert!(raw.add(&slot(last + 1), "1234567890123456789", 0).await.unwrap());
-        assert!(raw.delete(&slot(last)).await.unwrap());
-        last += 1;
-        pass(Duration::from_millis(2)).await;
-    }
-    let looks = (gets(&server).await - before) * 1000 / u64::try_from(began.elapsed().as_millis()).unwrap();
-    assert!(looks < LOOKS, "{looks} looks in a second");
-    assert!(raw.delete(&slot(last)).await.unwrap());
-    drop(wait.await.unwrap().unwrap());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_names_are_waited_for_at_one_rate() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };

@@ -350,9 +350,7 @@ fn missing() -> io::Error {
 /// A command about an item whose number was learned elsewhere, once the item was read here; or what it comes to at once.
 fn verified(command: Command, found: Option<CommandAnswer>) -> Result<Command, CommandAnswer> {
     match found {
-        Some(CommandAnswer::Item(item)) if command.own().is_some_and(|(_, own)| own.is(&item.value)) => {
-            Ok(command.of(&item))
-        }
+        Some(CommandAnswer::Item(item)) if command.means(&item) => Ok(command.of(&item)),
         Some(CommandAnswer::Item(_) | CommandAnswer::Other | CommandAnswer::Done(_)) => Err(CommandAnswer::Other),
         Some(CommandAnswer::Missing) => Err(CommandAnswer::Missing),
         Some(CommandAnswer::Failed(failure)) => Err(CommandAnswer::Failed(failure)),

@@ -35,8 +35,9 @@ const LONGEST_VALUE: usize = 64 << 20;
 pub(crate) enum Command {
     /// Takes a key if it is free. [`CommandAnswer::Done`] or [`CommandAnswer::Other`].
     Claim { key: Key, value: u64, seconds: u32 },
-    /// Gives an item that is unchanged more time. [`CommandAnswer::Done`], [`CommandAnswer::Other`] or [`CommandAnswer::Missing`].
-    Renew { key: Key, own: OwnItem, seconds: u32 },
+    /// Gives an item that is unchanged more time. [`CommandAnswer::Done`], [`CommandAnswer::Other`] or [`CommandAnswer::Missing`]. A strict
+    /// one only if it has the CAS number that is known, over whatever connection: an own item that was changed is another one then.
+    Renew { key: Key, own: OwnItem, seconds: u32, is_strict: bool },
     /// Turns an item that is unchanged into another one's. As `Renew`.
     HandOver { key: Key, own: OwnItem, to: Nonce, seconds: u32 },
     /// Adds one to an item that is unchanged, and has it end at this second since 1970. As `Renew`.
@@ -124,6 +125,13 @@ impl Command {
             _ => {}
         }
         self
+    }
+
+    /// Whether this item, as it was just found, is the one that is meant.
+    pub(super) fn means(&self, found: &Item) -> bool {
+        let is_strict = matches!(self, Self::Renew { is_strict: true, .. });
+        let is_same = |own: OwnItem| own.is(&found.value) && (!is_strict || own.seen.cas == found.seen.cas);
+        self.own().is_some_and(|(_, own)| is_same(own))
     }
 
     /// The number that the item holds when the command was carried out, where that is told.

@@ -60,7 +60,7 @@ fn commands_are_in_the_words_of_the_client_crate() {
         let text = format!("{{\"since\":{value}}}\r\n");
         let commands = [
             Command::Claim { key: key(), value, seconds },
-            Command::Renew { key: key(), own, seconds },
+            Command::Renew { key: key(), own, seconds, is_strict: false },
             Command::HandOver { key: key(), own, to, seconds },
             Command::AddOne { key: key(), own, ends_at: seconds },
             Command::Release { key: key(), own },

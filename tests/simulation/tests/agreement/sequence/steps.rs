@@ -155,7 +155,8 @@ impl Sequence<'_> {
         let held = self.model.change(&nonce, to, &client);
         let args = [&*nonce, &client, CHANNELS, "", &to.text()];
         let reply = self.ask_both(&scripts::CHANGE_MODE, &ALL, &args).await;
-        self.let_in(reply, (&nonce, &client), held, "", &before);
+        let why = self.why(&nonce);
+        self.let_in(reply, (&nonce, &client), held, why, &before);
     }
 
     /// The reply tells of this client's new grants, and pushes tell of all others'.
