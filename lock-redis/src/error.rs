@@ -104,6 +104,10 @@ pub(crate) fn of_connect(error: RedisError, server: &str) -> Error {
         _ if inner(&error).is_some_and(|cause| cause.is::<Unresolved>()) => {
             (ErrorKind::Unavailable, "the host's name could not be resolved")
         }
+        // A reply that ends in its middle is one of a connection that failed.
+        _ if error.kind() == redis::ErrorKind::Parse && !error.to_string().contains("end of input") => {
+            (ErrorKind::Protocol, "the server does not speak Redis's protocol")
+        }
         (ErrorKind::Indeterminate, _) if error.is_timeout() => {
             (ErrorKind::Unavailable, "no connection could be made in time")
         }

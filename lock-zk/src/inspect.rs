@@ -114,7 +114,7 @@ impl Inspector {
             return Ok(false);
         }
         let keeps = self.begin_reason(session, grant);
-        self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
+        let is_own = self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
         // Until every holder who may have lost it has read it.
         keeps.send_replace(keeps_for(ttl));
         let deleted = delete_all(&**connection, &paths).await;
@@ -122,7 +122,8 @@ impl Inspector {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
             self.registry.disown_node(&registration);
         }
-        if matches!(deleted, Ok(false) | Err(Failure { fate: Fate::Denied, .. })) {
+        // Another operator's is for a holder that this one did not free.
+        if is_own && matches!(deleted, Ok(false) | Err(Failure { fate: Fate::Denied, .. })) {
             keeps.send_replace(Duration::ZERO);
         }
         deleted

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks, Retry};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::server::{
     COUNTER, HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, everything_of, hasty, key, ms, obtain, refused,
@@ -211,4 +213,32 @@ async fn a_waiter_whose_key_was_replaced_by_another_type_is_told_so() {
     let outcome = crate::server::soon("the waiter is told", ms(4000), waiting).await.unwrap();
     refused(outcome, &[ErrorKind::Protocol], &[Phase::Acquire], "replaced", "127.0.0.1");
     assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
+}
+
+/// Another kind of server stays one; a connection that ends may be made again.
+#[tokio::test]
+async fn a_server_that_speaks_another_protocol_is_told_and_no_reason_to_try_again() {
+    let cases: [(&[u8], _); 3] = [
+        (b"ERROR\r\n", ErrorKind::Protocol),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Protocol),
+        (b"%7\r\n$6\r\nser", ErrorKind::Unavailable),
+    ];
+    for (says, expected) in cases {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let answers = async {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = [0; 1024];
+                // Both fail if the client has gone, which is its right.
+                let _ = stream.read(&mut asked).await;
+                let _ = stream.write_all(says).await;
+            }
+        };
+        let error = tokio::select! {
+            connected = RedisLocks::connect(&url) => connected.unwrap_err(),
+            () = answers => unreachable!("it answers for ever"),
+        };
+        assert_eq!(error.kind(), expected, "{error}: {:?}", std::error::Error::source(&error));
+    }
 }

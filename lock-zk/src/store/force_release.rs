@@ -21,14 +21,14 @@ impl ForceReleases {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// Leaves a reason for the holder of this grant.
+    /// Leaves a reason for the holder of this grant. Returns whether there was none.
     pub(crate) async fn leave_reason(
         &self,
         connection: &dyn Connection,
         grant: GrantId,
         by: String,
         reason: String,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let path = self.path(grant);
         let data = serde_json::to_vec(&LossReason::ForceReleased { by, reason }).unwrap_or_default();
         loop {
@@ -37,8 +37,8 @@ impl ForceReleases {
                     connection.make_directory(&layout::forced_directory(&self.prefix)).await?;
                 }
                 // Another operator was faster, or an earlier sending of this request.
-                Err(failure) if failure.fate == Fate::Exists => return Ok(()),
-                outcome => return outcome.map(drop),
+                Err(failure) if failure.fate == Fate::Exists => return Ok(false),
+                outcome => return outcome.map(|_| true),
             }
         }
     }

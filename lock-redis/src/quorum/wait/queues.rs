@@ -5,7 +5,7 @@
 //! client hands the lock over: the first one's request follows the release on every connection. Local knowledge saves requests,
 //! never a grant.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,6 +43,8 @@ struct QuorumQueueState {
     /// The waiters by their numbers, in the order of their coming.
     waiters: BTreeMap<u64, LocalWaiter>,
     next_number: u64,
+    /// Those that have had the first place and not left: one, and those that were passed over.
+    asking: BTreeSet<u64>,
     /// The instant at which the servers were asked last.
     asked_at: BootInstant,
     /// The grant that a waiter of this queue was given last, until this client ends it. An end that comes from outside is not told.
@@ -207,9 +209,7 @@ impl Queues {
         let Some(queue) = queues.get(lock) else { return false };
         let mut state = locked(&queue.state);
         news(&mut state.told);
-        if let Some((_, first)) = state.present().next() {
-            first.news.notify_one();
-        }
+        state.tell_asking();
         true
     }
 
@@ -230,6 +230,7 @@ impl QuorumQueue {
             state: Mutex::new(QuorumQueueState {
                 waiters: BTreeMap::new(),
                 next_number: 0,
+                asking: BTreeSet::new(),
                 asked_at: now,
                 held_by: None,
                 run: HandoverRun::default(),
@@ -267,10 +268,21 @@ impl QuorumQueueState {
         self.present().take(2).for_each(|(_, waiter)| waiter.news.notify_one());
     }
 
-    /// Passes over the first waiter, which has not asked for long.
-    fn pass_over_first(&mut self, now: BootInstant) {
-        let first = self.waiters.values_mut().find(|waiter| !waiter.is_absent);
-        if let Some(first) = first {
+    /// Tells those that ask, and the first one, which asks now.
+    fn tell_asking(&self) {
+        let asking = self.asking.iter().filter_map(|number| self.waiters.get(number));
+        asking.for_each(|waiter| waiter.news.notify_one());
+        if let Some((_, first)) = self.present().next() {
+            first.news.notify_one();
+        }
+    }
+
+    /// Has the second waiter take the place of the first, if that has not asked since this instant.
+    fn pass_over_first(&mut self, second: u64, asked_at: BootInstant, now: BootInstant) {
+        if !self.is_in_front(second)[1] || self.asked_at != asked_at {
+            return;
+        }
+        if let Some(first) = self.waiters.values_mut().find(|waiter| !waiter.is_absent) {
             first.is_absent = true;
         }
         self.asked_at = now;
@@ -300,8 +312,12 @@ impl QueuePlace {
         let mut awake_since = self.entered_at;
         loop {
             let ([is_first, is_second], asked_at) = {
-                let state = self.state();
-                (state.is_in_front(self.number), state.asked_at)
+                let mut state = self.state();
+                let place = state.is_in_front(self.number);
+                if place[0] {
+                    state.asking.insert(self.number);
+                }
+                (place, state.asked_at)
             };
             let silent_since = self.silent_since().max(awake_since);
             if is_first {
@@ -329,9 +345,8 @@ impl QueuePlace {
             if now >= self.silent_since().max(awake_since).plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
             }
-            let mut state = self.state();
-            if is_second && state.asked_at == asked_at && now >= passes_over {
-                state.pass_over_first(now);
+            if now >= passes_over {
+                self.state().pass_over_first(self.number, asked_at, now);
             }
         }
     }
@@ -364,8 +379,10 @@ impl QueuePlace {
     pub(in crate::quorum) fn asks(&self) {
         let mut state = self.state();
         (state.told, state.asked_at) = (ReleaseNews::default(), SystemClock.now());
-        // It may have been passed over before.
-        if let Some(own) = state.waiters.get_mut(&self.number) {
+        // It may have been passed over before. Where another one asks, that keeps the place: it may be left alone again.
+        if state.asking.iter().all(|number| *number == self.number)
+            && let Some(own) = state.waiters.get_mut(&self.number)
+        {
             own.is_absent = false;
         }
     }
@@ -425,6 +442,7 @@ impl Drop for QueuePlace {
         let mut state = self.state();
         let is_in_front = state.is_in_front(self.number).contains(&true);
         state.waiters.remove(&self.number);
+        state.asking.remove(&self.number);
         if !state.waiters.is_empty() {
             if is_in_front {
                 state.tell_front();
@@ -566,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_first_one_that_does_not_ask_is_passed_over_until_it_asks_again() {
+    async fn a_first_one_that_does_not_ask_is_passed_over_until_the_others_have_gone() {
         let (queues, _) = queues();
         let (first, second, third) = (queues.enter("a"), queues.enter("a"), queues.enter("a"));
         let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
@@ -576,12 +594,25 @@ mod tests {
         let soon = Deadline::after(SystemClock.now(), Duration::from_millis(5));
         assert!(second.first(&attempt, soon).await.is_err(), "the first one has just asked");
         second.first(&attempt, Deadline::NEVER).await.unwrap();
-        // News goes to the one that asks.
+        // It is polled once, and left alone again: news goes to the one that asks all the same, and that one's place to the third.
+        first.asks();
         queues.hand_over("a", Duration::ZERO);
         second.pause(BootInstant::FAR_FUTURE).await;
+        second.asks();
+        drop(second);
+        third.first(&attempt, Deadline::after(SystemClock.now(), Duration::from_millis(500))).await.unwrap();
+        drop(third);
         first.asks();
-        assert!(third.first(&attempt, soon).await.is_err(), "two others ask");
-        drop((first, second));
-        third.first(&attempt, Deadline::NEVER).await.unwrap();
+        assert_eq!(first.state().is_in_front(first.number), [true, false]);
+    }
+
+    #[test]
+    fn a_second_one_that_has_become_the_first_passes_nobody_over() {
+        let (queues, _) = queues();
+        let (first, second) = (queues.enter("a"), queues.enter("a"));
+        let asked_at = second.state().asked_at;
+        drop(first);
+        second.state().pass_over_first(second.number, asked_at, SystemClock.now());
+        assert_eq!(second.state().is_in_front(second.number), [true, false]);
     }
 }
