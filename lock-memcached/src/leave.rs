@@ -47,8 +47,10 @@ impl Leaver {
             return Err(attempt.error(ErrorKind::Unsupported, Phase::Release, what));
         }
         self.longest.check(attempt, time)?;
-        let Some(entry) = self.registry.get(attempt.id) else { return Ok(Left::NotHeld(None)) };
         let until = self.link.deadline();
+        let Some(entry) = self.registry.get(attempt.id) else {
+            return Ok(Left::NotHeld(self.reasons.read_by(Nonce::of(attempt.id), until).await));
+        };
         let is_left = async {
             let is_left = self.leave_item(&entry, Nonce::of(left), values::seconds(time)).await;
             is_left.map_err(|failure| self.link.error(failure, Phase::Release))

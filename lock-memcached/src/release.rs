@@ -17,7 +17,7 @@ use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
 use crate::store::keys::{self, Key};
-use crate::store::values;
+use crate::store::values::{self, Nonce};
 use crate::wait::WaitQueues;
 use crate::wait::hand_over::{HandOverAnswer, HandedOver};
 use crate::wait::looks::Offer;
@@ -61,9 +61,12 @@ impl Releaser {
     }
 
     pub(crate) async fn release(self: &Arc<Self>, attempt: &Attempt) -> Result<Released, Error> {
-        let Some(entry) = self.registry.get(attempt.id) else { return Ok(Released::NotHeld(None)) };
         // One operation timeout for all steps.
         let until = self.link.deadline();
+        let Some(entry) = self.registry.get(attempt.id) else {
+            // A renewal may have found it gone, and nobody was told.
+            return Ok(Released::NotHeld(Box::pin(self.reasons.read_by(Nonce::of(attempt.id), until)).await));
+        };
         let handed = match queue_of_next(&entry.lock, attempt.kind).filter(|queue| self.queues.has(queue)) {
             // Not a part of every release's future.
             Some(queue) => Some(Box::pin(self.hand_over(queue, attempt, &entry, until)).await),

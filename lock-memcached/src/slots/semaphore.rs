@@ -26,8 +26,9 @@ use crate::store::values::LongestLease;
 /// The looks that tell whether permits are in use under another limit.
 const LOOKS: u32 = 3;
 
-/// Longest pause between two of these looks. A claim that is released again, because it met another limit, is gone by then.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+/// Pauses between two of these looks, the shortest and the longest one: as long as a few round trips. A claim that is released again,
+/// because it met another limit, is gone by then.
+const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 /// The semaphores of one client.
 pub(crate) struct Semaphores {
@@ -83,7 +84,8 @@ impl Semaphores {
     }
 
     pub(crate) async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
-        let entry = self.registry.get(attempt.id);
+        // What is left of a grant of which something was lost does not count.
+        let entry = self.registry.get(attempt.id).filter(|entry| !entry.is_lost());
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         let (Some(entry), false) = (entry, pieces.is_empty()) else {
             return Err(slots::not_held(attempt, Phase::Release));
@@ -153,14 +155,17 @@ impl Permits<'_> {
     /// earlier, or there is somebody each time.
     async fn is_used_under(&self, limit: u32) -> Result<bool, Failure> {
         let (link, lock) = (&self.locks.link, &self.entry.lock);
-        let mut before: Vec<TakenSlot> = Vec::new();
+        let (mut before, mut trip): (Vec<TakenSlot>, _) = (Vec::new(), Duration::ZERO);
         for _ in 0..LOOKS {
             if !before.is_empty() {
-                let pause = BETWEEN_LOOKS.min(link.op_timeout() / 10);
+                let [shortest, longest] = BETWEEN_LOOKS;
+                let pause = (trip * 4).clamp(shortest, longest).min(link.op_timeout() / 10);
                 SystemClock.sleep_until(SystemClock.now().plus(pause)).await;
             }
+            let sent_at = SystemClock.now();
             let read = Command::Read { key: keys::limit(lock) };
             let mut answers = link.run(slots::reads(lock, 0..limit).chain([read]).collect()).await;
+            trip = SystemClock.now().since(sent_at);
             let stored = CommandAnswer::expected(answers.pop()).item()?.map(stored_limit).transpose()?;
             // Another client may have forgotten it meanwhile.
             let Some((_, item)) = stored.filter(|(stored, _)| *stored == limit) else { return Ok(false) };

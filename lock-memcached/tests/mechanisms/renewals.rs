@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
 use lock_core::LeaseOptions;
-use lock_memcached::{ErrorKind, MemcachedLocks, RestartPolicy};
+use lock_memcached::{ErrorKind, LossReason, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::testing::about_time;
@@ -128,7 +128,7 @@ async fn the_loss_of_one_permit_is_told_although_whoever_has_found_it_is_gone() 
     let (link, locks) = far(&server, RestartPolicy::Off).await;
     let ttl = LEASE * 60;
     let mut found = Vec::new();
-    for name in ["extended", "released"] {
+    for name in ["extended", "released", "shrunk"] {
         let permits = locks.semaphore(name, 3).with_ttl(ttl).acquire_many(3).await.unwrap();
         assert!(server.client().delete(&format!("lock:semaphore:{name}:0")).await.unwrap());
         let silence = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, ":forced:"));
@@ -143,12 +143,40 @@ async fn the_loss_of_one_permit_is_told_although_whoever_has_found_it_is_gone() 
         silence.heal().unwrap();
         found.push(permits);
     }
-    let [extended, released] = <[_; 2]>::try_from(found).unwrap();
+    let [extended, released, mut in_part] = <[_; 3]>::try_from(found).unwrap();
     let error = extended.extend(ttl).await.expect_err("two permits of three were renewed");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert!(!extended.is_held(), "held with {} permits, one of which may be another's", extended.permits());
     let error = released.release().await.expect_err("released, though one permit was lost before");
     assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    let error = in_part.release_some(1).await.expect_err("released in part, though one permit was lost before");
+    assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    assert!(!in_part.is_held());
+}
+
+/// The extension that finds the loss is dropped before it has said so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_by_force_is_told_by_the_release_although_whoever_has_found_it_is_gone() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (link, locks) = far(&server, RestartPolicy::Off).await;
+    let held = locks.mutex("a").with_ttl(LEASE * 60).lock().await.unwrap();
+    let operator = MemcachedLocks::connect_with(config(&server).with_restart_policy(RestartPolicy::Off)).await.unwrap();
+    assert!(operator.mutex("a").force_release(held.grant_id(), "it hangs").await.unwrap());
+    let silence = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, ":forced:"));
+    {
+        let mut extending = pin!(held.extend(LEASE * 60));
+        tokio::select! {
+            biased;
+            told = &mut extending => panic!("told {told:?} before anything was heard of a forced release"),
+            applied = silence.applied(ms(15_000)) => drop(applied.unwrap()),
+        }
+    }
+    silence.heal().unwrap();
+    let error = held.release().await.expect_err("released, though it was freed by force");
+    assert!(
+        matches!(error.loss(), Some(LossReason::ForceReleased { reason, .. }) if reason == "it hangs"),
+        "{error:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
