@@ -62,8 +62,8 @@ pub fn fresh_directory(name: &str) -> io::Result<PathBuf> {
 }
 
 /// Lets the process `$0` go on if its own input ends without a word: then the suite was killed, and a process that stands still
-/// would never see that it is alone.
-const WATCHDOG: &str = r#"read -r healed || kill -CONT "$0""#;
+/// would never see that it is alone. A signal to the whole group, as that of Ctrl-C, does not end this one first.
+const WATCHDOG: &str = r#"trap '' HUP INT QUIT TERM; read -r healed || kill -CONT "$0""#;
 
 /// Freezes a process that the caller has started and not yet waited for, until the guard is dropped or the suite ends.
 pub(crate) fn freeze_child(pid: Pid) -> io::Result<Injected<'static>> {
@@ -104,6 +104,13 @@ mod tests {
     use super::*;
     use crate::testing::{PROMPTLY, eventually};
 
+    /// Whether a process ignores SIGTERM; whatever it does, where there is no `/proc`.
+    fn ignores_termination(pid: Pid) -> bool {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())) else { return true };
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 14) != 0)
+    }
+
     #[tokio::test]
     async fn a_frozen_child_goes_on_when_it_is_healed_and_when_the_suite_is_killed() {
         for suite_is_killed in [false, true] {
@@ -115,7 +122,10 @@ mod tests {
                 let mut watchdog = watchdog.spawn().unwrap();
                 freeze(pid).unwrap();
                 assert!(!is_running(pid));
-                // As the kernel does for a suite that was killed.
+                // As the kernel does for a suite that was killed with its group.
+                let own = Pid::from_raw(watchdog.id().cast_signed()).unwrap();
+                eventually("the watchdog runs", PROMPTLY, async || ignores_termination(own)).await;
+                kill_process(own, Signal::TERM).unwrap();
                 drop(watchdog.stdin.take());
                 watchdog.wait().unwrap();
             } else {
