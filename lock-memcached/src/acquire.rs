@@ -125,9 +125,9 @@ impl Acquirer {
     /// Claims these keys, asks what else is to be asked, and reads the epoch. What was won is in the attempt's entry,
     /// whatever the verdict is. Once sent it is carried through, even if this future is dropped. All of it has one operation timeout.
     ///
-    /// A lock that has been claimed before without an answer, and turns out to be this attempt's, is won too. What else is to be asked,
-    /// and the epoch, are asked for once more then: the first answers may be older than the lock is. It counts if both looks at the
-    /// epoch say so: between them it was renewed, by the clock that the first one saw.
+    /// A key that an earlier, unanswered claim has won for this attempt counts as won, too. What else is to be asked, and the epoch, are
+    /// asked for once more then: the first answers may be older than the lock. The grant counts if both looks at the epoch say so: the key
+    /// was renewed between them, by the clock that the first look saw.
     pub(crate) fn claim(
         self: &Arc<Self>,
         attempt: &Attempt,
@@ -271,8 +271,8 @@ impl Acquirer {
         if is_certain { error } else { self.in_doubt(entry, &[], gone_by, error) }
     }
 
-    /// The error of a try that may have left these pieces behind. They are looked for as what was claimed without an answer
-    /// is: nobody counts on them again who has not seen them.
+    /// The error of a try that may have left these pieces behind. They are treated as claimed without an answer: no later try relies on
+    /// them before it has seen them at the server.
     fn in_doubt(&self, entry: &Entry, pieces: &[Piece], until: BootInstant, error: Error) -> Error {
         entry.doubt(pieces, until);
         Error::indeterminate(Phase::Acquire, "it is unknown whether the lock was taken")
@@ -313,8 +313,8 @@ impl Acquirer {
         released.map(drop).map_err(|error| self.in_doubt(entry, &won, gone_by, error))
     }
 
-    /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch; nothing if it has no
-    /// key any more, or may have none, or if anything but its own renewals has changed the key's item: what is kept was there all the time.
+    /// Keeps the key that a waiting attempt has, asks what else is to be asked, and reads the epoch. `None` if the key is lost or may be,
+    /// or if anything but its own renewals has changed its item: a kept key was there all the time.
     pub(crate) async fn keep(
         &self,
         attempt: &Attempt,

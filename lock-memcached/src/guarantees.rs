@@ -19,7 +19,8 @@ pub(crate) fn on_one_server(notices_restarts: bool) -> Guarantees {
         guarantees.record = Support::Unless(IN_FLIGHT);
     }
     guarantees.limit_check = Support::Unless("two clients take their first permits at the same instant");
-    guarantees.inspect = Support::Unless("the lock was granted a few milliseconds ago; of those who wait only a writer is shown");
+    guarantees.inspect =
+        Support::Unless("the lock was granted a few milliseconds ago; of those who wait only a writer is shown");
     guarantees.force_release = Support::Yes;
     guarantees.foreign_clients = Support::Yes;
     guarantees.adoption = Support::Yes;

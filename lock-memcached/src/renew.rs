@@ -157,8 +157,8 @@ impl<'a> LeaseRenewal<'a> {
         self.entry.iter().flat_map(due).collect()
     }
 
-    /// Whether it lives on, out of the fates of its items, in order. It is lost with the first of them, unless that is being
-    /// released, and with the last one in any case. It stays lost: the answer may come too late, or to nobody.
+    /// Whether the lease lives on, by the fates of its items, in order. A lost item ends it; one whose release was asked for, only if it
+    /// was the last. A lost lease stays lost: the answer may come too late, or to nobody.
     fn fate(&self, items: impl Iterator<Item = Fate>) -> Fate {
         let Some(entry) = &self.entry else { return Ok(false) };
         let mut fate = Ok(!self.pieces.is_empty() && !entry.is_lost());

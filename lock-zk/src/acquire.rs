@@ -1,5 +1,5 @@
-//! One try for a lock of any kind: may I have it now. A node in the queue, and away with it unless it is the first, or of a semaphore that has
-//! enough for all before it, too.
+//! One try for a lock of any kind: may I have it now. Makes a node in the queue, and deletes it unless it is the first, or unless a
+//! semaphore has enough permits for it and for all before it.
 
 use std::sync::Arc;
 

@@ -129,8 +129,8 @@ impl Inspector {
         deleted
     }
 
-    /// Deletes the reason for the holder of this grant, which is about to be left, this long after the sender is dropped: a call that is
-    /// cut short drops it, too.
+    /// Deletes the reason that is about to be left for this grant's holder, once the sender is dropped and the time that it sent last has
+    /// passed. A call that is cut short drops the sender, too.
     fn begin_reason(&self, session: &Arc<Session>, grant: GrantId) -> watch::Sender<Duration> {
         let (keeps, mut kept) = watch::channel(Duration::ZERO);
         let (session, reason) = (session.clone(), self.force_releases.path(grant));

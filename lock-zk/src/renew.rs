@@ -69,8 +69,8 @@ impl Renewer {
 
     /// Looks, by few requests, whether these grants' nodes are still there.
     pub(crate) async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
-        // An answer counts until what was asked for would be over; the core asks again meanwhile. All answers come over one connection:
-        // on one that hangs, that of a short lease may come only when the longest limit is over, and the core has ended the lease by itself.
+        // An answer counts as long as the lease that it extends would last; the core asks again meanwhile. All answers come over one
+        // connection: if that hangs, a short lease's answer may come only after the longest limit, when the core has ended that lease.
         let limits = batch.iter().map(|renewal| renewal.attempt.op_timeout.min(renewal.ttl));
         let limit = limits.max().unwrap_or_default();
         self.verify(batch, limit).await

@@ -2,8 +2,8 @@
 //!
 //! Numbers begin anew with each process of the server. After a restart the number of a former item may be that of somebody
 //! else's, and a command that names it alone would change that one: a release that the network delivers late, the renewal of
-//! a client that was suspended. A connection ends with the process that it leads to. So over one that was there before the
-//! number was asked for, the number means what it meant; over any other one the item is read first ([`link::connection`](super::link)).
+//! a client that was suspended. A connection ends with the server's process. So a number is valid over any connection that was open before
+//! it was asked for; over any other one the item is read first ([`link::connection`](super::link)).
 
 use lock_core::clock::BootInstant;
 

@@ -1,9 +1,8 @@
 //! Rights of which a client has a fixed number, such as those to have a connection in use.
 //!
-//! A right is given for steps that end by a known instant. Whoever has it releases it when it is dropped. A call on a runtime
-//! that nobody drives any more does neither, and would keep it for ever: what has not come back a moment after its end is given
-//! to the next one that asks, and so is what was handed to a waiter that does not pick it up.
-//!
+//! A right is given for steps that end by a known instant, and is released when it is dropped. A call on a runtime that nobody drives any
+//! more neither ends nor is dropped, and would keep its right for ever. So a right that has not come back a moment after its end is given
+//! to the next caller, and so is one that was handed to a waiter which does not pick it up.
 //! The ledger says which ones are given until when, and who waits for one. It decides without a clock, a lock or a task: each event
 //! comes with its instant.
 

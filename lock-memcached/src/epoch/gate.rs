@@ -164,8 +164,8 @@ impl EpochGate {
 
     /// Sees to it that there is an epoch, and measures the server's clock if it is open.
     ///
-    /// Over a connection that was just opened nobody meets an old clock: the thread that accepts it is the one that ticks. So
-    /// each look goes over one of its own. All of them end by `until`.
+    /// A look over a newly opened connection never meets an old clock: the server's thread that accepts it also ticks the clock. So each
+    /// look opens a connection of its own. All of them end by `until`.
     async fn begin(&self, until: BootInstant) -> Result<(), Error> {
         self.watch().set_met_anew(true);
         if let GateVerdict::No(why) = self.met(until).await? {
@@ -268,9 +268,9 @@ impl EpochGate {
         }
     }
 
-    /// Whether the server has been up for so long, and lost nothing meanwhile, that every lease of before is over. Asked
-    /// when the closed epoch is there: what is forgotten from then on takes the epoch with it. One that took another one's place may
-    /// have been up all the time, and says nothing of the leases that were there.
+    /// Whether the server has been up for so long, and lost nothing meanwhile, that every earlier lease is over. Asked once the closed
+    /// epoch is there: what is forgotten from then on takes the epoch with it. A server that took another one's place may have been up all
+    /// the time, and says nothing of the leases there.
     async fn forgot_nothing(&self, connection: &mut InUse<'_>) -> Result<bool, Failure> {
         if self.link.has_moved() {
             return Ok(false);

@@ -44,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// to stand has [`crate::store::values::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
 
-/// The answers of two looks that are to show a tick are at most this far apart: between them no standstill fits that is not tolerated.
+/// The longest time between the answers of two looks that show a tick: no standstill beyond the tolerance fits between them.
 const TICKS_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Time for which an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
@@ -299,7 +299,7 @@ impl ServerClock {
         true
     }
 
-    /// Takes a look before there is a measure: the second one of two that show a tick is the first one.
+    /// Takes a look while there is no measure: of two looks that show a tick, the second becomes the first measure.
     fn is_seen_to_tick(&mut self, time: i64, look: ClockLook) -> bool {
         let before = self.first.replace((time, look.answered));
         let ticks = self.is_met_anew

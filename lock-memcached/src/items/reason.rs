@@ -1,4 +1,4 @@
-//! Reasons of forced releases, in items beside the lock's: the holder finds the one when it misses the other.
+//! Reasons of forced releases, in items beside the lock's: a holder that misses the lock's item finds the reason.
 
 use std::sync::Arc;
 

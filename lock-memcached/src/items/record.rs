@@ -208,7 +208,7 @@ impl RecordWriter {
         self.tasks.capacity() == self.tasks.max_capacity()
     }
 
-    /// If it has just ended, or has too many before it, this one is not described: it is best effort.
+    /// Queues a grant to be described; not if the task has just ended or its queue is full: it is best effort.
     fn send(&mut self, task: RecordTask, now: BootInstant) {
         if self.is_idle() {
             self.idle_at = now;

@@ -94,7 +94,7 @@ impl Registry {
         Ok(self.all().entry(attempt.id).or_insert_with(make).clone())
     }
 
-    /// Forgets an attempt that has nothing; whether it had not.
+    /// Forgets an attempt if it has nothing; returns whether it has nothing.
     pub(crate) fn close(&self, id: GrantId) -> bool {
         let mut all = self.all();
         let is_empty = all.get(&id).is_none_or(|entry| entry.is_empty());
@@ -276,8 +276,8 @@ impl Entry {
         self.state().releases.iter().any(|asked| asked.key == *key)
     }
 
-    /// Whether an earlier request for a key's release than the present one was not answered: it may be gone by that. When all is
-    /// released, only keys whose release was asked for before are noted.
+    /// Whether a key may be gone because of an earlier, unanswered request for its release. When all is released, only keys whose release
+    /// was asked for before are noted.
     pub(crate) fn may_be_released(&self, key: &Key) -> bool {
         let state = self.state();
         state.releases.iter().any(|asked| asked.key == *key && (asked.is_repeated || state.is_ending))
@@ -320,7 +320,7 @@ impl Entry {
         self.state().kept_until
     }
 
-    /// Whether it is told who holds it.
+    /// Whether a record describes this holder at the server.
     pub(crate) fn is_shown(&self) -> bool {
         self.state().is_shown
     }
@@ -329,7 +329,7 @@ impl Entry {
         self.state().is_shown = true;
     }
 
-    /// Has the holder told no more; returns whether it was.
+    /// Marks the holder as not described; returns whether it was.
     pub(crate) fn hide(&self) -> bool {
         std::mem::take(&mut self.state().is_shown)
     }

@@ -4,10 +4,10 @@
 //! then looks for readers. Whoever sees the other gives way, but for a writer that waits: its key keeps new readers out
 //! until the ones inside have left. So writers go first, and two that look at the same time never both come in.
 //!
-//! A writer that waits waits only for the readers that it saw when it had just taken its key. Whoever came in has looked for that key
-//! before it was there, and had a slot by then; whoever takes a slot later gives way, and may do so again and again. That holds as long
-//! as the key's item is the same one, which its CAS number tells: if anything but the writer's own renewals has changed it, it may have
-//! been gone for a while. Then the writer takes it anew, and all readers that are there count.
+//! A waiting writer waits only for the readers that it saw right after it took its key. A reader that came in had looked for that key
+//! before the key was there, and had its slot by then; one that takes a slot later gives way, and may do so again and again. That holds as
+//! long as the key's item is the same one, which its CAS number tells. If anything but the writer's own renewals has changed it, it may
+//! have been gone for a while: then the writer takes the key anew, and all readers that are there count.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -74,7 +74,7 @@ impl RwLocks {
         Ok(Writer { locks: self, attempt, entry, stays, readers, looked_at })
     }
 
-    /// Takes what is there of what was looked at beside the claim.
+    /// Takes the answers to the looks of a claim, and returns the slots that are taken.
     fn take_there(&self, round: &mut ClaimRound) -> Result<Vec<TakenSlot>, Error> {
         slots::taken(0.., round.also.drain(..)).map_err(|failure| self.acquirer.error(failure))
     }
@@ -253,8 +253,8 @@ impl Writer<'_> {
         slots::reads(&self.entry.lock, 0..self.locks.readers.many()).collect()
     }
 
-    /// Takes note of who was there when the key was taken, or was kept since its item had this CAS number. Returns whether it waits for
-    /// one of them.
+    /// Notes the readers that were there when the key was taken; of a key that was kept since its item had this CAS number, only those that
+    /// were seen before. Returns whether the writer waits for one of them.
     fn sees(&self, kept_since: Option<u64>, mut there: Vec<TakenSlot>) -> bool {
         let mut readers = self.readers();
         if kept_since == Some(readers.cas) {
@@ -265,8 +265,8 @@ impl Writer<'_> {
         !readers.slots.is_empty()
     }
 
-    /// Whether one of the readers is there who were there before, so that nothing else need be looked at; not when its key is to
-    /// be renewed.
+    /// Whether a reader that was seen before is still there, so that nothing else need be looked at; false when the writer's key is due for
+    /// renewal.
     ///
     /// It looks at one of them, and at twice as many when those have left: a slot is looked at in vain once only, however many
     /// readers leave one after the other, and a few rounds tell when all have left together.

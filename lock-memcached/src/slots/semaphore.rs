@@ -151,8 +151,8 @@ impl Permits<'_> {
 
     /// Whether permits are in use under another limit, which is forgotten if there are none.
     ///
-    /// A slot may be taken for a moment only, by a claim that meets this limit as ours did. So it is somebody's who was there a pause
-    /// earlier, or there is somebody each time.
+    /// A slot may be taken for a moment only, by a claim that meets this limit as ours did. So permits count as in use if a slot has the
+    /// same holder at two looks, or if some slot is taken at every look.
     async fn is_used_under(&self, limit: u32) -> Result<bool, Failure> {
         let (link, lock) = (&self.locks.link, &self.entry.lock);
         let (mut before, mut trip): (Vec<TakenSlot>, _) = (Vec::new(), Duration::ZERO);

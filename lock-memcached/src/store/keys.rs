@@ -84,8 +84,8 @@ impl Keys {
         key.into()
     }
 
-    /// A key that is shared with other libraries. Those that begin as our own do are not: one kind has a key. Other prefixes are not
-    /// known; of their keys only the epoch must not hold a lock's number, which may be read as an epoch that is open.
+    /// A key that is shared with other libraries. Keys of our own prefix are refused: each of them is of one kind. Other prefixes are not
+    /// known; only their epochs are refused: a lock's number in one could be read as an open epoch.
     fn shared(&self, name: &LockName, kind: Kind) -> Result<Key, Error> {
         let refused = |kind, what: String| Err(Error::new(kind, Phase::Configure, what).with_name(name));
         if kind != Kind::Mutex {

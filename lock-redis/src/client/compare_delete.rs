@@ -1,8 +1,8 @@
 //! The compare-and-delete that newer servers have: Valkey from 9.0 (`DELIFEQ`), Redis from 8.4 (`DELEX … IFEQ`).
 //!
-//! It releases a mutex for which nobody waits, and costs the server less than a script. Whoever waits marks the text that the key
-//! holds, so that it is not the one that is compared. The reply is a bare number, which could be that to another
-//! request. So the nonce is asked for behind it, and the number counts only with that.
+//! It releases a mutex that has no waiters, and costs the server less than a script. A waiter marks the text that the key holds, so the
+//! comparison then fails. The reply is a bare number, which could belong to another request. So the nonce is asked for behind it, and the
+//! number counts only together with the nonce.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,8 +67,8 @@ impl CompareDelete {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether this error is of the command, so that a script may do it. One that the server does not take (any more) is not called
-    /// again over this connection.
+    /// Whether this error concerns the command itself, so that a script may do its work. A command that the server does not know, or
+    /// denies, is not called again over this connection.
     pub(super) fn is_refused_by(&self, error: &RedisError) -> bool {
         let detail = error.detail().unwrap_or_default();
         let denied = error::code(error) == Some("NOPERM") && detail.contains("command");
@@ -79,7 +79,7 @@ impl CompareDelete {
     }
 }
 
-/// The reply in the form of the script's, where `whose` says whether it is the one to this request.
+/// The reply in the form of the script's reply; `whose` is the nonce that shows whether it answers this request.
 pub(super) fn reply(nonce: &str, whose: RedisResult<Value>, deleted: RedisResult<Value>) -> RedisResult<Value> {
     match whose {
         Ok(Value::BulkString(echo)) if echo == nonce.as_bytes() => {}

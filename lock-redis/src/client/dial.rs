@@ -83,13 +83,13 @@ impl Commands {
         self.driver.task.abort();
     }
 
-    /// Waits until the connection has ended, which nobody would notice before the next command. For one to wait.
+    /// Waits until the connection has ended; otherwise only the next command would notice. For one task at a time.
     pub(super) async fn ended(&self) {
         self.driver.ended.notified().await;
     }
 }
 
-/// The end of a driver, also by a panic, which whoever keeps the connection up is told of.
+/// Tells the task that keeps the connection up, when dropped, that the driver has ended, also by a panic.
 struct EndOfDriver(Arc<Notify>);
 
 impl Drop for EndOfDriver {

@@ -1,8 +1,8 @@
 //! Hears when keys change that are shared with foreign clients, whose releases tell nobody.
 //!
-//! The server tells who has looked at a key that it has changed since (`CLIENT TRACKING`). Looks have a connection of
-//! their own for each master, made when a foreign client is first in the way. Where that cannot be had, or something is
-//! lost, the waiters' heartbeats find it out.
+//! The server tells every client that has looked at a key when that changes (`CLIENT TRACKING`). Looks have a connection of their own to
+//! each master, made when a foreign client is first in the way. If tracking is refused, or a notice is lost, the waiters' heartbeats find
+//! the change.
 
 use std::collections::HashMap;
 use std::fmt;

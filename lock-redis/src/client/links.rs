@@ -119,7 +119,7 @@ impl Links {
         }
     }
 
-    /// The number of the master of this key among those that there are; 0 while nobody is known to be.
+    /// A number for the master of this key, hashed from its address; 0 with one server, or while no master is known.
     pub(crate) fn place(&self, key: impl FnOnce() -> String) -> u64 {
         match &self.masters {
             Masters::One { .. } => 0,
@@ -182,8 +182,7 @@ impl Links {
         }
     }
 
-    /// Whether of all connections since this one only the present one for this key can still carry something out that
-    /// counts.
+    /// Whether nothing sent over connection `first` or a later one can still take effect, except over the present connection for this key.
     pub(crate) fn is_settled(&self, first: u64, key: impl FnOnce() -> String) -> bool {
         match &self.masters {
             Masters::One { link, .. } => link.is_settled(first),
@@ -271,8 +270,8 @@ impl Links {
         self.only().map(|link| link.caller())
     }
 
-    /// [`run_for`](Links::run_for) in a short way of the mutex, together with what others ask for at the same moment if they do; by
-    /// itself, the text that is `held` may be compared and deleted without a script.
+    /// Runs a request in a short way of the mutex, as [`run_for`](Links::run_for) does, together with others of the same moment. Alone, it
+    /// may compare and delete the text `held` without a script.
     pub(crate) async fn run_short_for(
         &self,
         attempt: &Attempt,

@@ -29,8 +29,8 @@ use crate::client::link::request::{Failed, whole_milliseconds};
 use crate::store::keys::{KeySpace, Keys};
 use crate::store::record::OwnerText;
 
-/// The longest time that servers take that are well: no round begins that has less, and the undo of one whose time is over is
-/// waited for that long.
+/// The longest time that a healthy server takes. No round begins with less time left, and the undo of a round whose time is over is waited
+/// for this long.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// The outcome of a round.
@@ -146,8 +146,8 @@ impl Acquirer {
         }
     }
 
-    /// Whether what this server has answered is all that it will ever carry out of this attempt so far: an earlier connection
-    /// may bring it an earlier request otherwise.
+    /// Whether this server's answer covers all that it will ever carry out of this attempt; false while an earlier connection may still
+    /// deliver an earlier request.
     fn is_settled(&self, attempt: &Attempt, server: usize) -> bool {
         first_sent(attempt).is_none_or(|since| self.members.at(server).link.is_settled_since(since))
     }

@@ -83,7 +83,8 @@ impl Operator for Inspector {
         let answers = self.requests.send(&self.requests.force(name, grant, &why)?);
         let is_released = self.requests.confirmed(answers, Phase::Inspect).await?.released == Released::Done;
         if is_released {
-            // Another client has put it at the servers, and one that is away may keep it. Not before: what failed is not to happen later.
+            // Another client made this grant, and a server that is away may keep it. Sent only now: a forced release that failed must not
+            // happen later.
             drop(self.requests.send(&self.requests.left_over(name, grant, LeaseOptions::MAX_TTL)));
         }
         Ok(is_released)

@@ -69,7 +69,7 @@ impl Leaver {
     /// one, which nobody knows.
     fn release_rest(&self, attempt: &Attempt, left: GrantId, time: Duration) {
         for id in [attempt.id, left] {
-            // Who does not answer owes it.
+            // A server that does not answer is owed the release.
             drop(self.requests.send(&self.requests.left_over(&attempt.name, id, time.max(attempt.ttl))));
         }
     }

@@ -150,8 +150,8 @@ pub(crate) fn waiter(member: &str, ticket: &str, entry: &str, now: i64) -> Optio
     Some(waiter)
 }
 
-/// From an instant in µs of the server's clock until now; unknown for one to come, as tokens and tickets are for as long as the clock is
-/// behind what it showed before. Those of one moment are counted on, a little ahead of the clock.
+/// The time from `start`, in µs of the server's clock, until now; `None` if `start` lies well ahead, as tokens and tickets do after the
+/// clock was set back. Tokens of one moment are counted on, a little ahead of the clock.
 fn since(start: &str, now: i64) -> Option<Duration> {
     const AHEAD: f64 = 1e6;
     // Sorted sets may write a large score as 1.7e15.

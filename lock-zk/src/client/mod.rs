@@ -211,9 +211,8 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// ended, and nobody who forgets to look can keep it.
     fn close(&self);
 
-    /// A write that changes nothing of any lock. Its answer proves that a quorum has committed it, and so that the leader still
-    /// had the session. A request that was sent before it and is not answered when it is, never will be: its fate is unknown
-    /// then.
+    /// Makes a write that changes no lock. Its answer proves that a quorum has committed it, and so that the leader still had the session.
+    /// A request sent before it that has no answer by then will never have one: its fate is unknown.
     fn heartbeat(&self) -> Response<'static, ()>;
 
     /// Makes an ephemeral node whose path is `stem` and the next number of its directory, and lists the directory right behind it:
@@ -400,8 +399,8 @@ fn directories(path: &str) -> impl Iterator<Item = &str> {
     ends.map(|end| &path[..end])
 }
 
-/// Whether a directory is there, by the answers to the makings of it and of every one above it. One that is there answers so, or
-/// that it may not be made.
+/// Whether a directory is there, by the answers to the requests that make it and its parents. For a directory that is there the answer says
+/// so, or denies its making.
 fn made(outcomes: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
     let mut refusal = None;
     for outcome in outcomes {

@@ -126,8 +126,8 @@ impl Registry {
         registration
     }
 
-    /// Notes that the registration's node is there now, or is another one than before. Nothing is noted of one that was
-    /// deregistered meanwhile: nobody would ever take that away.
+    /// Notes that the registration's node is there now, or has changed. Notes nothing for a registration that was deregistered meanwhile:
+    /// nobody would ever remove the entry.
     pub(crate) fn set_node(&self, registration: &Registration, node: Created) {
         let mut entries = self.entries();
         if !entries.has(registration) {
@@ -175,7 +175,7 @@ impl Registry {
 
     /// Returns the attempt of this process that waits right behind the registration's node in the queue.
     ///
-    /// Asked before the node is to go: whoever comes to wait for it later may have a number of a directory that was made anew since.
+    /// To be called before the node is deleted: a waiter that comes later may have a number of a directory that was made anew since.
     pub(crate) fn waiter_behind(&self, registration: &Registration) -> Option<Waiter> {
         self.entries().waiter_behind(&registration.node()?)
     }
@@ -210,8 +210,8 @@ impl Registry {
         }
     }
 
-    /// Notes that the registration, the first in the queue of a semaphore, has permits in the place of its node since a request that was sent
-    /// at this instant, and who waited right behind it by then: that one is the first now.
+    /// Notes that the registration, the first in a semaphore's queue, has permits in place of its node since a request sent at this
+    /// instant. `next` waited right behind it by then, and is the first now.
     pub(crate) fn moved_on(
         &self,
         registration: &Registration,
@@ -253,8 +253,8 @@ impl Registry {
         self.entries().registrations.get(&grant).cloned()
     }
 
-    /// Resolves when the node at this path is gone, if it is one of this process. If it was handed over to the registration
-    /// that waits, with the instant at which that was asked of the servers.
+    /// Resolves when this process's node at this path is gone; `None` if the node is not its own. The output is the instant at which a
+    /// hand-over to this waiter was sent, if that ended the node.
     pub(crate) fn until_gone(
         &self,
         path: &str,
@@ -286,8 +286,7 @@ impl Registry {
         next.node().map(|node| (grant, node.path))
     }
 
-    /// Deregisters what has handed over: its node is gone, and the servers had the next one's when it went, by a request that
-    /// was sent at this instant.
+    /// Deregisters a holder that has handed over: a request sent at this instant deleted its node while the next one's was there.
     pub(crate) fn handed_over(&self, registration: &Registration, next: GrantId, sent_at: BootInstant) {
         self.left_queue(registration, next, sent_at);
         self.deregister(registration);

@@ -1,11 +1,11 @@
 //! The waiter of a semaphore to which holders of the same process may hand their permits over, decided without I/O.
 //!
-//! Permits that are handed over are not counted: one transaction releases as many as it makes, or more. That keeps the limit if all
-//! permits were within it before, those included that somebody has made without a place in the queue and counts only then. So it goes
-//! like this. The first in the queue counts all permits while it has its place, and takes its own in the place of that: then they are within the
-//! limit. While anybody is in the queue, nobody makes permits without a place. If the next one had its place when the first one's went, and
-//! still has it, the queue was never empty since: that one is the successor. The transaction that hands permits over to it takes its place
-//! away, and so fails if that has gone.
+//! Permits that are handed over are not counted: one transaction releases at least as many as it makes. That keeps the limit if all permits
+//! were within it before, including those that an attempt made without a place in the queue and has yet to count. So these are the rules.
+//! The first in the queue counts all permits while it has its place, and exchanges the place for its own permits: then all are within the
+//! limit. While anybody is in the queue, nobody makes permits without a place. If the next waiter had its place when the first one's went,
+//! and still has it, the queue was never empty since: that waiter is the successor. The transaction that hands permits over to it deletes
+//! its place, and so fails if the place is gone.
 
 /// The successor of the permits of one semaphore, in one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -47,13 +47,13 @@ pub(crate) struct SessionOptions {
     pub(crate) patience: Duration,
 }
 
-/// A session that is over, which is told at the end of this.
+/// Announces, when dropped, that its session is over.
 struct Over<'a>(&'a Session);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.over.send_replace(true);
-        // Whoever still has a request of it, and forgets to look, must not keep what the servers know of it.
+        // A caller that holds one of its requests and does not poll it must not keep the session open at the servers.
         self.0.connection.close();
     }
 }

@@ -23,8 +23,8 @@ pub trait Member<N>: Clone {
 pub enum Way {
     /// At its end.
     Append,
-    /// Without a queue: whoever claims first when there is nobody in it has the lock. Who is refused waits for the node that is
-    /// in the way, as everybody else does, and all of them claim again.
+    /// Without a queue: the first claim wins while nobody holds the lock or waits in the queue. A refused attempt waits for the node that
+    /// is in the way; then all of them claim again.
     Claim,
 }
 

@@ -125,11 +125,10 @@ impl<'a> FreePermits<'a> {
     /// Returns the number of permits that are left when everybody before us has got theirs; none if somebody before us has to
     /// wait.
     ///
-    /// Nobody in the queue is looked at as long as there are too few permits anyhow, nor if there are more waiters than permits, and nobody
-    /// behind the first who has to wait: whoever is before us was there at the first look at the permits.
+    /// The queue is not read if there are too few permits anyhow; waiters are not read if there are more of them than permits, nor those
+    /// behind the first that has to wait. Whoever is before us was there at the first look at the permits.
     ///
-    /// Then the queue and the permits are read one after the other: whoever goes from the one to the other meanwhile is found in both,
-    /// and counts once.
+    /// The queue is read before the permits: a waiter that gets its permits in between is found in both, and counts once.
     pub(super) async fn count_behind_others(self) -> Result<u32, StepError> {
         let (free, holders) = self.count_and_name().await?;
         if free < self.asked() {

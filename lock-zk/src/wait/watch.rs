@@ -17,8 +17,8 @@ pub(super) struct NodeNews {
     pub(super) handed_over: Option<BootInstant>,
 }
 
-/// Waits until this node of the queue may have gone. One of this process tells; of another one's the servers tell, and are asked now and
-/// then. They are asked once of one of this process that was not listed: somebody else may have deleted it.
+/// Waits until this node of the queue may have gone. This process tells of its own nodes. For other nodes the servers tell, and are asked
+/// now and then. They are asked once about an own node that was not listed: somebody else may have deleted it.
 pub(super) async fn wait_for_node(
     registry: &Registry,
     registration: &Registration,

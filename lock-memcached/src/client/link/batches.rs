@@ -24,15 +24,14 @@ use super::{Caller, InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 
-/// The most requests that go together, and the most bytes: a server that says how it is between two requests of others is held up by them
-/// for far less than a millisecond.
+/// The most requests that go together, and the most bytes: they hold up the server's other clients for far less than a millisecond.
 const MOST: usize = 64;
 const MOST_BYTES: usize = 64 * 1024;
 
 /// The most batches of one runtime that are on their way at once.
 const MOST_BATCHES: usize = 8;
 
-/// A reply that comes sooner comes soon. The next batch waits for it, and so is not one of a few requests only.
+/// The time within which a reply is soon. The next batch waits for such a reply, and so collects more than a few requests.
 const SOON: Duration = Duration::from_millis(2);
 
 /// The most commands of a request that goes with others.

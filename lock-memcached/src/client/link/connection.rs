@@ -1,8 +1,8 @@
 //! One connection, over which commands are sent in pipelines.
 //!
-//! A command that names a CAS number which was learned elsewhere is not sent as it is unless the connection is older than
-//! that: the item is read first, over this connection, and the command is sent with its number of now if it is still the one
-//! that is meant. So whatever the network holds back, nothing that belongs to somebody else is changed.
+//! A CAS number that was learned elsewhere is used only if the connection is older than that number. Otherwise the item is read first, over
+//! this connection, and the command is sent with the item's present number if the item is still the one that is meant. So whatever the
+//! network holds back, nothing that belongs to somebody else is changed.
 //!
 //! Replies come in the order of their commands. Where one is overdue, a word is asked for behind it: if that comes in its place, the
 //! reply never will, and nobody waits for it until the operation timeout.

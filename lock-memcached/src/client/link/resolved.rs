@@ -16,7 +16,7 @@ use crate::address::Address;
 /// The number of places of one name that are tried: each has its part of the operation timeout.
 const MOST: usize = 32;
 
-/// Time for which a name is believed that has led to nobody.
+/// The time for which a resolved name is believed although nobody answers at its places.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The places at which the server may be.

@@ -155,7 +155,7 @@ impl Command {
         self.key().len() + text + 64
     }
 
-    /// Whether something may be changed at the server although no answer comes.
+    /// Whether the command may change something at the server, even if no answer comes.
     pub(super) fn changes(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Look { .. })
     }

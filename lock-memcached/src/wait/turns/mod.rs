@@ -294,7 +294,8 @@ impl Fairness {
         self.times += 1;
     }
 
-    /// The instant until which a claim leaves the lock to others: while they have their turn, and if they want it and our row is over.
+    /// The instant until which a claim leaves the lock to others: during their turn, or if they want the lock and our turns in a row are
+    /// used up.
     fn yields_until(&mut self, now: BootInstant) -> Option<BootInstant> {
         let is_their_turn = now < self.others_until() || self.is_contended(now) && !self.may_continue(now);
         is_their_turn.then(|| self.others_until())

@@ -79,8 +79,8 @@ impl ShortWayBatches {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of requests that the next batch of up to `most` would have, and by when the first of them has to be answered;
-    /// with nobody left, nobody sees to it any more.
+    /// The size of the next batch, up to `most`, and the instant by which its first request must be answered; `None` if nobody is left, and
+    /// then the sending task ends.
     fn due(&self, most: usize) -> Option<(usize, BootInstant)> {
         let mut batch = self.batch();
         if batch.ends() {
@@ -163,7 +163,7 @@ struct Stay<'a, S: Fn(u64)> {
 }
 
 impl<S: Fn(u64)> Drop for Stay<'_, S> {
-    /// Leaves the batch, or sees what it is left in: what undoes the request must not be sent before it.
+    /// Leaves the batch. If that was taken already, waits until it is in the connection's queue: an undo has to come behind the request.
     fn drop(&mut self) {
         if !self.is_told {
             if self.batches.batch().leave(self.place).is_some() {

@@ -100,13 +100,13 @@ impl Call {
 /// A short way whose requests may go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShortWay {
-    /// To a free mutex.
+    /// Acquires a free mutex.
     Acquire,
-    /// To release one.
+    /// Releases a mutex.
     Release,
-    /// To a lock of another kind that leaves room.
+    /// Acquires a lock of another kind that has room.
     AcquireHolder,
-    /// To release a grant of one.
+    /// Releases a grant of a lock of another kind.
     ReleaseHolder,
 }
 

@@ -182,7 +182,7 @@ impl Link {
         loop {
             tokio::time::sleep(LOOK).await;
             let now = SystemClock.now();
-            // One that has not come in time, or for which nobody waits any more, has come when the next one has.
+            // A probe whose reply is late, or is waited for by nobody any more, is settled by the reply to the next probe.
             let asked_before = live.probing.load(Ordering::Acquire);
             let is_late = if live.awaited.load(Ordering::Relaxed) == 0 {
                 owes_since = None;
@@ -212,7 +212,7 @@ impl Link {
         match reply.and_then(Value::extract_error) {
             Ok(Value::BulkString(reply)) if reply == PROBE_REPLY => live.pulse().answered(sent_at, SystemClock.now()),
             Ok(_) => return false,
-            // What has come meanwhile was taken for the replies to others. Where this process stood still, it says nothing.
+            // Replies that came meanwhile went to the wrong requests. A timeout says nothing if this process stood still.
             Err(error) if error.is_timeout() => {
                 let pulse = live.pulse();
                 return pulse.answered_at() < sent_at

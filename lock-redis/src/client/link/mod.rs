@@ -122,8 +122,8 @@ impl Link {
         self.predecessors.doubts()
     }
 
-    /// Whether of all connections since this one only the present one can still carry something out that counts. Without a
-    /// present one, whether there was none since.
+    /// Whether nothing sent over connection `first` or a later one can still take effect, except over the present one. Without a present
+    /// connection: whether there was none since `first`.
     pub(crate) fn is_settled(&self, first: u64) -> bool {
         let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
         match &presence.live {
@@ -132,7 +132,8 @@ impl Link {
         }
     }
 
-    /// Whether of all connections that were up since then only the present one can still carry something out.
+    /// Whether nothing sent over a connection that was up since `at` can still be carried out, except over the present one; false without
+    /// one.
     pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
         let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
         presence.live.as_ref().is_some_and(|live| self.predecessors.none_in_flight_since(&live.server, at))
@@ -187,7 +188,7 @@ impl Link {
         self.end_this(generation);
     }
 
-    /// Gives up this connection, and whoever waits for a reply of it gets none: replies are taken for those to other requests.
+    /// Gives up this connection at once, without the replies that it owes: its replies reach the wrong requests.
     pub(in crate::client) fn give_up(&self, live: &Live) {
         self.end_this(live.generation);
         live.commands.abort();

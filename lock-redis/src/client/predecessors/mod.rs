@@ -27,8 +27,8 @@ use tokio::sync::watch;
 
 use crate::address::Address;
 
-/// The number of predecessors, never confirmed to be dead, that are remembered one by one. Of the oldest beyond that it is only
-/// remembered until when they matter.
+/// The most predecessors that are remembered one by one until they are confirmed dead. Older ones are merged into one entry, without their
+/// identities.
 const MOST: usize = 1024;
 
 /// The state that all links of one client share.
@@ -132,10 +132,9 @@ impl Predecessors {
         self.known().add(Predecessor { ended_at: now, over_at, ..predecessor }, now);
     }
 
-    /// Kills the predecessors to this server over a new one, and asks by what the server knows the new one: in one
-    /// round trip if there was one predecessor, in two if there were more, and in one more over a Unix socket. A user without the right is
-    /// told so once. A question
-    /// that is to be asked too goes with the first, and has its answer returned.
+    /// Kills the predecessors to this server over a new connection, and asks for the identity of the new one: one round trip if there was
+    /// one predecessor, two if there were more, and one more over a Unix socket. A user without the right is told so once. A `question`
+    /// travels with the first round trip; its answer is returned.
     ///
     /// # Errors
     /// If the new connection fails.
@@ -211,7 +210,7 @@ impl Predecessors {
         self.known().each.iter().filter(there).cloned().collect()
     }
 
-    /// Forgets which predecessors to this server count as dead: it refuses to kill them.
+    /// Forgets the predecessors to this server that are over: the server refuses to kill them.
     fn may_not_kill(&self, server: &Address) {
         let now = SystemClock.now();
         self.known().each.retain(|predecessor| predecessor.server != *server || predecessor.over_at > now);
@@ -255,7 +254,7 @@ impl Known {
         self.each.push(predecessor);
     }
 
-    /// Remembers the most of what this one and those merged before may still do.
+    /// Merges one more predecessor: keeps the highest number and the latest instants of all of them.
     fn merge(&mut self, oldest: &Predecessor, now: BootInstant) {
         let Predecessor { generation, ended_at, over_at, .. } = *oldest;
         let so_far = self.merged.filter(|merged| merged.over_at > now);

@@ -83,7 +83,8 @@ impl Waits {
         let mut splits = wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE);
         let mut silences = wait::pauses(wait::FIRST_PAUSE, SILENT);
         if let Some(answered_at) = place.held_here_since_answer() {
-            // Not from this waiter's coming on: its grant may have ended in a way that this client does not hear of.
+            // Counted from the last answer, not from this waiter's arrival: the holder's grant may have ended without this client hearing
+            // of it.
             place.pause(answered_at.plus(AGAIN).min(deadline.instant())).await;
             may_be_held = true;
             if deadline.has_passed(SystemClock.now()) {
@@ -119,8 +120,8 @@ impl Waits {
                         place.registers(was_registered);
                     }
                     self.note_late_refusals(place.lock(), rest);
-                    // Those that have not answered yet may have refused it too. Those that have granted it have taken the client
-                    // out, but in the first round, in which it may not have waited for a whole microsecond.
+                    // Servers that have not answered yet may have refused, too. Servers that granted the lock no longer count this client
+                    // as a waiter, except in the first round: by then it may not have waited for a whole microsecond.
                     if place.deregisters() {
                         self.requests.stop_waiting(place.lock(), if rounds > 1 { &by } else { &[] });
                     }

@@ -1,9 +1,9 @@
 //! The waiters of one client, in a queue for each lock.
 //!
-//! Only the first one of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others
-//! wait for its place. A first one that does not ask for long is not polled: the next one takes its place. A release in the same
-//! client hands the lock over: the first one's request follows the release on every connection. Local knowledge saves requests,
-//! never a grant.
+//! Only the first waiter of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others wait for its
+//! place. If the first waiter has not asked for long, its future is not polled: the next one takes its place. A release in the same client
+//! hands the lock over: the first waiter's request follows the release on every connection. Local knowledge saves requests; it never makes
+//! a grant.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -88,7 +88,7 @@ pub(in crate::quorum) struct Handover {
     pub(in crate::quorum) pause: Duration,
 }
 
-/// The time that a first waiter takes at most, beyond a request, to ask again.
+/// The longest pause between two requests of a first waiter whose future is polled.
 const UNASKED: Duration = AGAIN.saturating_add(Duration::from_millis(200));
 
 /// The time after which a shared key that nobody releases any more begins a new run.
@@ -379,7 +379,8 @@ impl QueuePlace {
     pub(in crate::quorum) fn asks(&self) {
         let mut state = self.state();
         (state.told, state.asked_at) = (ReleaseNews::default(), SystemClock.now());
-        // It may have been passed over before. Where another one asks, that keeps the place: it may be left alone again.
+        // This waiter may have been passed over. If another one asks by now, that one keeps the first place: this one may again not be
+        // polled.
         if state.asking.iter().all(|number| *number == self.number)
             && let Some(own) = state.waiters.get_mut(&self.number)
         {

@@ -16,7 +16,7 @@ local STALL = 1500     -- ms without a sign of any waiter: the server stood stil
 local KEEP = 30000     -- ms after which a queue without any sign is forgotten
 local CLAIM = 2000     -- ms at most for which a lock that is handed over is kept until the waiter's client, which may have died a
                        -- moment ago, has claimed it
-local MOST = 600       -- waiters whom one run drops, or four times those whom it lets in: the server stands still meanwhile
+local MOST = 600       -- budget of one run: 1 for a waiter that it drops, 4 for one that it lets in; the server stands still meanwhile
 local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
 local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
@@ -66,9 +66,9 @@ end
 -- A shared key is left free now and then; returns whether now is such a moment. Ours and foreign clients take turns while
 -- foreign ones are about: ours have as many in a row as foreign ones had before, for those may be the quicker ones when a
 -- key becomes free, and then it is left free. A moment that nobody uses makes the next one come later.
--- Where it is known how many of theirs wait, everybody has about one turn in each round: theirs as many in a row as they are,
--- then ours as many for each of those as there are more of ours. Foreign clients do not queue among themselves. One that comes
--- at the right moment is quicker than those that wait, at each single turn, but not in the middle of several.
+-- If the number of waiting foreign clients is known, everybody has about one turn in each round: first they have as many in a row as they
+-- are, then ours have as many in proportion. Foreign clients do not queue among themselves. One that comes at the right moment is quicker
+-- than those that wait, at each single turn, but not in the middle of several.
 local function yields(ms, channels, client, nonce)
   local run, since, most, yield, to, who = unpack(account())
   if within(yield, ms, YIELD) then return true end
@@ -90,7 +90,7 @@ local function yields(ms, channels, client, nonce)
     if tonumber(yield or 0) > 0 then most = math.min(most * 2, RUN) end
     run, since = 0, ms
   else
-    -- Who was not handed the key took it while it was free.
+    -- The grant that ended had not been handed over: it took the key while that was free.
     if freed ~= to then run, since = 1, ms end
     -- The one that has just released it counts too.
     local share = known and math.max(math.floor(most * (ours + 1) / theirs), 1)
@@ -143,10 +143,9 @@ end
 
 local function claim_of(ttl) return math.min(ttl, CLAIM) end
 
--- Lets in who is first, lives and finds room, one after the other. The caller is the client that makes room, or ''; its own
--- process learns of it by the reply, and has its grants for their TTLs: it has just shown life. Every other one learns of it by push. Returns
--- {nonce, token, TTL ms, ...} of the caller's grants, and whether there is more to do than one run may: then whoever has asked for it
--- asks again at once.
+-- Lets in the first waiters that live and find room, one after the other. The caller is the client that makes room, or '': it learns of its
+-- grants by the reply, and has them for their TTLs, as it has just shown life. Other clients learn of theirs by push. Returns {nonce,
+-- token, TTL ms, ...} of the caller's grants, and whether more is to be done than one run may: then the asking client asks again at once.
 local function promote(now, channels, caller, shared)
   if shared == '1' then meet(math.floor(now / 1000)) end
   local ms, own, pushes, left, size, stop = math.floor(now / 1000), {}, {}, MOST, 1, not open(now)

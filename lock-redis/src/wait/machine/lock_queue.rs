@@ -138,8 +138,8 @@ impl<L: Lock> LockQueue<L> {
         is_new
     }
 
-    /// The heartbeat that is due, under this number. It asks for those who are in the dark: whoever has been told needs no answer. If
-    /// there are none, it is a sign of life.
+    /// The heartbeat that is due, under this number. It asks about the waiters without news; those with news need no answer. If all have
+    /// news, it is only a sign of life.
     pub(super) fn heartbeat(
         &mut self,
         agenda: &mut Agenda<L>,

@@ -163,7 +163,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         self.registry.waiter_mut(nonce)?.take_news(now)
     }
 
-    /// Since when the server owes a waiter an answer about its lock. Not from its last one: until the next heartbeat nobody asks.
+    /// The instant since which the server owes an answer about a lock: one heartbeat period after its last answer, as nobody asks before.
     pub(crate) fn silent_since(&self, nonce: GrantId, lock: &L) -> Option<BootInstant> {
         let answered_at = self.queues.get(lock.name()).map(|queue| queue.answered_at);
         answered_at
@@ -320,7 +320,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 }
 
-/// Whether this waiter waits, and nothing has been told to it that it has yet to hear.
+/// Whether this waiter waits and has no news that it has yet to take.
 fn is_in_the_dark<L, W>(registry: &Registry<Waiter<W>, L>, nonce: GrantId) -> bool {
     registry.waiter(nonce).is_some_and(|waiter| waiter.news.is_none())
 }

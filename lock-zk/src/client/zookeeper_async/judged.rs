@@ -9,7 +9,7 @@ pub(super) struct Judged<T> {
 }
 
 impl<T> Judged<T> {
-    /// The outcome, as far as the one of a proof that went behind it over the same connection shows that it is the one of this request.
+    /// The outcome, if a proof that went behind it over the same connection shows that the answer belongs to this request.
     pub(super) fn proven_by(self, proof: &Judged<()>) -> Result<T, Failure> {
         match &proof.outcome {
             Ok(()) if proof.connection == self.connection => self.outcome,

@@ -26,8 +26,7 @@ use super::link_monitor::LinkMonitor;
 use super::{Failure, Fate, LONGEST_BACKLOG, Priority, RETRY};
 use crate::access::Credentials;
 
-/// The number of requests that may be under way, and of as many more as go first. The crate's queue holds 64; it puts pings into
-/// it too.
+/// The most requests under way, and how many urgent ones may be added. The crate's queue holds 64, and its pings are in it too.
 const AT_ONCE: usize = 48;
 const FIRST: usize = 8;
 

@@ -1,9 +1,9 @@
 //! The requests that wait for their turn, and which of them go together when it comes: decided without I/O.
 //!
-//! The requests of one kind go together: deletions, then what moves queues on, which is hand-overs and places with the listings behind
-//! them that are wanted, then what goes by itself, then listings. So a listing is never older than what was asked for before it, and a
-//! place is never made before a deletion that was asked for first; but for the deletion of what is handed over in the same flush, which
-//! goes behind that. Nobody deletes a node before the answer to its making, or a listing behind that, has told him its path.
+//! Requests of one kind go together, in this order: deletions; hand-overs and new places, with the listings that are wanted behind those;
+//! requests that go by themselves; listings. So a listing is never older than what was asked for before it, and a place is never made
+//! before a deletion that was asked for first. The exception is the deletion of what the same flush hands over: it goes behind the
+//! hand-over. Nobody deletes a node before the answer to its making, or a listing behind that, has told its path.
 //!
 //! A directory is listed once for all who ask in one flush: each of them had asked before that was sent.
 //!

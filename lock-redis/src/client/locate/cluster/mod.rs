@@ -147,9 +147,8 @@ impl Router {
         locked(&self.links).values().for_each(|used| used.link.give_up_present(generation));
     }
 
-    /// Whether, of all connections since this one, only the present one to the master of this key can still carry
-    /// something out that counts. What a node does that is not the master does not count, unless it was asked for the
-    /// slot before it becomes its master.
+    /// Whether nothing sent over connection `first` or a later one can still take effect, except over the present connection to this key's
+    /// master. What a node does that is not the master has no effect, unless it was asked for the slot before it became its master.
     pub(crate) fn is_settled(&self, first: u64, key: &str) -> bool {
         let slot = slot(key.as_bytes());
         let map = self.nodes.map();

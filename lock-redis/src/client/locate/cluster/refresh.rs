@@ -104,8 +104,8 @@ fn chosen(router: &Router, wanted: bool) -> Vec<(Address, Commands)> {
     connected
 }
 
-/// Those of the others that may be connected to. A node that is not in the map is among them only while no master of the map is connected:
-/// a name may lead to another cluster already while this one still serves, and one map would be made of the views of both.
+/// The other nodes that may be connected to. While a master of the map is connected, nodes outside the map are left out: a name may already
+/// lead to another cluster, and one map would be made of the views of both.
 fn candidates<'a>(
     map: &Map,
     mut connected: impl Iterator<Item = &'a Address>,

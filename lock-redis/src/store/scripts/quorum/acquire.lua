@@ -2,7 +2,7 @@
 --
 -- The lock holds <nonce>:<round>:<µs of this server's clock>:<holder JSON>, with the lease as its TTL. The round is the
 -- client's clock in µs when the request was sent: an undo frees no entry that was made, or made anew, after it. After a
--- release the lock may be reserved for a waiting client for a moment: it then holds <client>:0:<µs>: and nothing else.
+-- release the lock may be reserved for a waiting client for a moment: it then holds <client>:0:0: and nothing else.
 --
 -- KEYS[1] lock  [2] waiters: the clients that wait, by the µs since when (a sorted set)
 -- ARGV[1] nonce  [2] round  [3] TTL ms  [4] holder JSON  [5] the client that waits for the lock, or '' for a try

@@ -26,7 +26,7 @@ local function take(i)
   return sign == '-' and 0 or 2
 end
 
--- Nobody can have come to wait for what this run has taken. Of what an earlier sending of it had taken the client lets others in.
+-- Nobody can wait yet for what this run took. If an earlier sending of the request took it, the client lets waiters in afterwards.
 local function give(i)
   local keys, nonce, client, _, _, mode = of(i)
   if mode == '' then give_mutex(keys, { nonce }) else give_holders(keys, { nonce, client }) end
