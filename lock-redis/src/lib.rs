@@ -94,7 +94,7 @@ impl RedisLocks {
     ///
     /// Tries once. A refused connection is told at once; a server that does not answer, after an operation timeout, but 1 s at least and
     /// 5 s at most, for each of up to three steps (six behind sentinels, more in a cluster). Call again while [`Error::retry`] is
-    /// [`Retry::Later`](lock_core::Retry::Later): the README has the loop.
+    /// [`Retry::Later`]: the README has the loop.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the server cannot be reached, [`ErrorKind::Denied`] if it refuses the credentials,
