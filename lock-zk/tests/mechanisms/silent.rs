@@ -231,10 +231,14 @@ fn a_new_session_is_opened_within_two_seconds_of_an_outage() {
         let Some(server) = server().await else { return };
         let links = [(); 3].map(|()| link(&server));
         let locks = client(&over(&links), ms(10_000)).await;
-        let gone = |link: &Proxy| {
-            [Toxic::Refuse, Toxic::Reset].map(|toxic| link.inject(LinkFault::new(toxic, Direction::Both)))
-        };
-        let gone: Vec<_> = links.iter().map(gone).collect();
+        let on_each =
+            |toxic: Toxic| links.each_ref().map(|link| link.inject(LinkFault::new(toxic.clone(), Direction::Both)));
+        // All refuse before one is cut: the client would go over to the next one.
+        let refuse = on_each(Toxic::Refuse);
+        for refuses in &refuse {
+            refuses.applied(PROMPTLY).await.unwrap();
+        }
+        let gone = (refuse, on_each(Toxic::Reset));
         eventually("lost", LASTING, async || locks.session_state() == SessionState::Lost).await;
         // The client crate, left to itself, would try after 5 s, and then after 10 s.
         tokio::time::sleep(ms(6000)).await;
