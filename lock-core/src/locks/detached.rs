@@ -50,7 +50,7 @@ pub struct DetachedMutex {
     pub grant: GrantId,
     /// The lock's token, which it keeps, where the configuration has them. A server that stores no tokens (memcached) knows it from here only.
     pub token: Option<FencingToken>,
-    /// What was left of the lease, in ms, when the lock was detached. For display only: how long the message has travelled is not known.
+    /// The rest of the lease, in ms, when the lock was detached. For display only: how long the message has travelled is not known.
     pub left_ms: u64,
 }
 

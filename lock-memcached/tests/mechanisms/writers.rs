@@ -113,7 +113,7 @@ async fn a_writer_whose_key_was_gone_for_a_moment_waits_for_readers_that_came_me
     writing.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// So many that there is hardly ever a moment in which no slot is taken.
+/// Enough readers for a slot to be taken at almost every moment.
 #[test]
 fn readers_that_only_try_do_not_keep_a_waiting_writer_out() {
     const READERS: usize = 16;

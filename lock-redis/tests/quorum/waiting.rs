@@ -40,7 +40,7 @@ impl Servers {
 async fn fifty_waiters_of_one_client_cost_the_servers_as_much_as_one() {
     let Some(servers) = Servers::start().await else { return };
     let (holder, waiter) = (servers.client().await, servers.client().await);
-    let held = holder.mutex("idle").with_lease(long()).lock().await.unwrap();
+    let held = servers.hold_everywhere(&holder.mutex("idle").with_lease(long())).await;
     let waits: Vec<_> = (0..50)
         .map(|_| {
             let mutex = waiter.mutex("idle");

@@ -102,6 +102,12 @@ impl Crowd {
         texts(self.lock.run(&self.scripts.heartbeat, &ALL, &[client, CHANNELS, "", "7", ""]).await.unwrap())
     }
 
+    /// The number of permits that count as held, and `1` if counting goes on with the next run.
+    async fn used(&mut self) -> (usize, String) {
+        let [_, used, more] = texts(self.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
+        (used.parse().unwrap(), more)
+    }
+
     async fn calls_of(&self, command: &str) -> u64 {
         let told = self.lock.command(&["INFO", "commandstats"]).await.as_text().unwrap();
         let line =
@@ -346,15 +352,9 @@ async fn permits_are_counted_a_part_at_a_time_and_exactly() {
     const PERMITS: usize = 3000;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, "P1/9000");
-    for number in 0..PERMITS {
-        crowd.ask(number, &client(number), "P1/9000").await;
-    }
-    let used = async |crowd: &mut Crowd| {
-        let [_, used, more] = texts(crowd.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
-        (used.parse::<usize>().unwrap(), more)
-    };
+    crowd.fill(PERMITS).await;
     let looks = crowd.calls_of("hscan").await + crowd.calls_of("hgetall").await;
-    assert_eq!(used(&mut crowd).await, (PERMITS, "0".to_owned()));
+    assert_eq!(crowd.used().await, (PERMITS, "0".to_owned()));
     assert_eq!(crowd.calls_of("hscan").await + crowd.calls_of("hgetall").await, looks, "the number is known");
     for number in (0..PERMITS).step_by(3) {
         crowd.renew(number).await;
@@ -362,7 +362,7 @@ async fn permits_are_counted_a_part_at_a_time_and_exactly() {
     crowd.lock.now += 61_000_000;
     let mut runs = 1;
     let held = loop {
-        let (held, more) = used(&mut crowd).await;
+        let (held, more) = crowd.used().await;
         if more == "0" {
             break held;
         }
@@ -378,27 +378,21 @@ async fn a_count_of_permits_that_began_long_ago_says_so() {
     const PERMITS: usize = 3000;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, "P1/9000");
-    for number in 0..PERMITS {
-        crowd.ask(number, &client(number), "P1/9000").await;
-    }
+    crowd.fill(PERMITS).await;
     for number in 1..PERMITS {
         crowd.renew(number).await;
     }
-    let used = async |crowd: &mut Crowd| {
-        let [_, used, more] = texts(crowd.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
-        (used.parse::<usize>().unwrap(), more)
-    };
     // One of them ends, and half of the others are looked at.
     crowd.lock.now += 61_000_000;
     for _ in 0..3 {
-        assert_eq!(used(&mut crowd).await.1, "1");
+        assert_eq!(crowd.used().await.1, "1");
     }
     // All end.
     crowd.lock.now += 600_000_000;
     let mut said = Vec::new();
     while said.last() != Some(&(0, "0".to_owned())) {
         assert!(said.len() < 20, "it does not end: {said:?}");
-        said.push(used(&mut crowd).await);
+        said.push(crowd.used().await);
     }
     assert_eq!(said.iter().filter(|(_, more)| more == "2").count(), 1, "{said:?}");
     assert!(said.iter().all(|(held, more)| more != "0" || *held == 0), "nobody holds any: {said:?}");
@@ -409,19 +403,13 @@ async fn permits_that_are_granted_while_the_clock_goes_back_under_a_count_are_co
     const PERMITS: usize = 2000;
     let Some(server) = server().await else { return };
     let mut crowd = Crowd::new(&server, &HOLDERS, "P1/9000");
-    for number in 0..PERMITS {
-        crowd.ask(number, &client(number), "P1/9000").await;
-    }
+    crowd.fill(PERMITS).await;
     for number in 1..PERMITS {
         crowd.renew(number).await;
     }
-    let used = async |crowd: &mut Crowd| {
-        let [_, used, more] = texts(crowd.lock.run(&PERMITS_HELD, &ALL, &[]).await.unwrap()).try_into().unwrap();
-        (used.parse::<usize>().unwrap(), more)
-    };
     // One has ended, and a part of the others was looked at.
     crowd.lock.now += 61_000_000;
-    assert_eq!(used(&mut crowd).await.1, "1");
+    assert_eq!(crowd.used().await.1, "1");
     crowd.lock.now -= 30_000_000;
     for number in PERMITS..PERMITS + 200 {
         let args = [&*nonce(number), &client(number), "1000", "{}", "", "", CHANNELS, "", "P1/9000"];
@@ -429,7 +417,7 @@ async fn permits_that_are_granted_while_the_clock_goes_back_under_a_count_are_co
     }
     crowd.lock.now += 30_000_000;
     let mut looks = 0;
-    while used(&mut crowd).await.0 != PERMITS - 1 {
+    while crowd.used().await.0 != PERMITS - 1 {
         assert!(looks < 40, "permits that have ended are not free");
         looks += 1;
     }

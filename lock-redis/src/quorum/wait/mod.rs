@@ -5,8 +5,10 @@
 //! once do not do so for ever.
 
 mod fairness;
+mod local_order;
 pub(super) mod queues;
 mod release_news;
+mod shared_runs;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! hands the lock over: the first waiter's request follows the release on every connection. Local knowledge saves requests; it never makes
 //! a grant.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,18 +16,18 @@ use lock_core::driver::{Attempt, wait};
 use tokio::sync::Notify;
 
 use super::AGAIN;
-use super::fairness::{HandoverRun, REST};
+use super::fairness::HandoverRun;
+use super::local_order::{LocalOrder, LocalRank};
 use super::release_news::ReleaseNews;
+use super::shared_runs::SharedRuns;
 
 /// Takes this client out of the waiters of a lock at the servers, which tell the next client if they have told this one.
 type StopWaiting = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The queues of one client: one for each lock that is waited for.
 pub(in crate::quorum) struct Queues {
-    queues: Mutex<HashMap<String, Arc<QuorumQueue>>>,
-    /// The runs of keys that foreign clients use too, and when each went on last: they outlast a queue, so that a lock that one
-    /// task takes again and again is left free now and then too.
-    shared: Mutex<HashMap<String, (HandoverRun, BootInstant)>>,
+    queues: Mutex<HashMap<String, Arc<Mutex<QuorumQueue>>>>,
+    shared: SharedRuns,
     majority: usize,
     stop_waiting: StopWaiting,
 }
@@ -35,18 +35,7 @@ pub(in crate::quorum) struct Queues {
 /// The waiters for one lock.
 #[derive(Debug)]
 struct QuorumQueue {
-    state: Mutex<QuorumQueueState>,
-}
-
-#[derive(Debug)]
-struct QuorumQueueState {
-    /// The waiters by their numbers, in the order of their coming.
-    waiters: BTreeMap<u64, LocalWaiter>,
-    next_number: u64,
-    /// Those that have had the first place and not left: one, and those that were passed over.
-    asking: BTreeSet<u64>,
-    /// The instant at which the servers were asked last.
-    asked_at: BootInstant,
+    order: LocalOrder,
     /// The grant that a waiter of this queue was given last, until this client ends it. An end that comes from outside is not told.
     held_by: Option<GrantId>,
     run: HandoverRun,
@@ -57,15 +46,6 @@ struct QuorumQueueState {
     may_be_held: bool,
     /// Whether servers may count this client among the waiters.
     is_registered: bool,
-}
-
-/// A waiter, as the others of its queue see it.
-#[derive(Debug)]
-struct LocalWaiter {
-    /// Told of a better place, and of a release.
-    news: Arc<Notify>,
-    /// Whether it was the first one and did not ask: its future is not polled.
-    is_absent: bool,
 }
 
 /// The end of a wait in a queue without the first place.
@@ -91,14 +71,9 @@ pub(in crate::quorum) struct Handover {
 /// The longest pause between two requests of a first waiter whose future is polled.
 const UNASKED: Duration = AGAIN.saturating_add(Duration::from_millis(200));
 
-/// The time after which a shared key that nobody releases any more begins a new run.
-const FORGOTTEN: Duration = Duration::from_secs(1);
-/// The number of runs that are kept. Of more, those that are over are forgotten, and then the oldest one.
-const RUNS: usize = 1024;
-
 impl Queues {
     pub(in crate::quorum) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
-        Arc::new(Self { queues: Mutex::default(), shared: Mutex::default(), majority, stop_waiting })
+        Arc::new(Self { queues: Mutex::default(), shared: SharedRuns::default(), majority, stop_waiting })
     }
 
     /// The number of servers that is more than half of them.
@@ -110,8 +85,9 @@ impl Queues {
     pub(in crate::quorum) fn enter(self: &Arc<Self>, lock: &str) -> QueuePlace {
         let entered_at = SystemClock.now();
         let mut queues = locked(&self.queues);
-        let queue = queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(QuorumQueue::new(entered_at))).clone();
-        let (number, news) = locked(&queue.state).enter();
+        let queue =
+            queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Mutex::new(QuorumQueue::new(entered_at)))).clone();
+        let (number, news) = locked(&queue).order.enter();
         drop(queues);
         QueuePlace { queues: self.clone(), lock: lock.to_owned(), queue, number, news, entered_at }
     }
@@ -120,51 +96,21 @@ impl Queues {
     pub(in crate::quorum) fn released(&self, lock: &str, grant: GrantId, shared: bool) -> Handover {
         let now = SystemClock.now();
         let queue = self.of(lock);
-        let mut state = queue.as_ref().map(|queue| locked(&queue.state));
-        let here = state.as_mut().is_some_and(|state| state.held_by.take_if(|holder| *holder == grant).is_some());
+        let mut queue = queue.as_deref().map(locked);
+        let here = queue.as_mut().is_some_and(|queue| queue.held_by.take_if(|holder| *holder == grant).is_some());
         if shared {
-            let pause = self.shared_run_may_stay(lock, now);
+            let pause = self.shared.released(lock, now);
             return Handover { here, elsewhere: !here || !pause.is_zero(), pause };
         }
-        let stays = here && state.is_some_and(|mut state| state.run.may_stay(now));
+        let stays = here && queue.is_some_and(|mut queue| queue.run.may_stay(now));
         Handover { here, elsewhere: !stays, pause: Duration::ZERO }
     }
 
     /// Forgets that this grant has the lock: it has ended otherwise than by a release, or is nobody's of this client any more.
     pub(in crate::quorum) fn ended(&self, lock: &str, grant: GrantId) {
         if let Some(queue) = self.of(lock) {
-            locked(&queue.state).held_by.take_if(|holder| *holder == grant);
+            locked(&queue).held_by.take_if(|holder| *holder == grant);
         }
-    }
-
-    /// Counts a release of a shared key; for how long it is left free.
-    fn shared_run_may_stay(&self, lock: &str, now: BootInstant) -> Duration {
-        let mut shared = locked(&self.shared);
-        if shared.len() >= RUNS {
-            shared.retain(|_, (_, last)| now.since(*last) < FORGOTTEN);
-        }
-        if shared.len() >= RUNS
-            && !shared.contains_key(lock)
-            && let Some(oldest) = shared.iter().min_by_key(|(_, (_, last))| *last).map(|(lock, _)| lock.clone())
-        {
-            shared.remove(&oldest);
-        }
-        let (run, last) = shared.entry(lock.to_owned()).or_insert_with(|| (HandoverRun::default(), now));
-        if now.since(*last) >= FORGOTTEN {
-            *run = HandoverRun::default();
-        }
-        *last = now;
-        run.set_others_wait(true);
-        if run.may_stay(now) {
-            return Duration::ZERO;
-        }
-        run.rest(now);
-        REST
-    }
-
-    /// The end of a rest, in which this client does not ask for a shared key.
-    fn rests_until(&self, lock: &str) -> Option<BootInstant> {
-        locked(&self.shared).get(lock).and_then(|(run, _)| run.rests_until(SystemClock.now()))
     }
 
     /// Has the first waiter ask after this pause: a release is on its way on every connection.
@@ -187,7 +133,7 @@ impl Queues {
     /// Notes whether other clients wait for this lock.
     pub(in crate::quorum) fn set_others_wait(&self, lock: &str, others_wait: bool) {
         if let Some(queue) = self.of(lock) {
-            locked(&queue.state).run.set_others_wait(others_wait);
+            locked(&queue).run.set_others_wait(others_wait);
         }
     }
 
@@ -196,7 +142,7 @@ impl Queues {
     pub(in crate::quorum) fn note_registered(&self, lock: &str) {
         let queues = locked(&self.queues);
         if let Some(queue) = queues.get(lock) {
-            locked(&queue.state).is_registered = true;
+            locked(&queue).is_registered = true;
             return;
         }
         drop(queues);
@@ -207,13 +153,13 @@ impl Queues {
     fn tell(&self, lock: &str, news: impl FnOnce(&mut ReleaseNews)) -> bool {
         let queues = locked(&self.queues);
         let Some(queue) = queues.get(lock) else { return false };
-        let mut state = locked(&queue.state);
-        news(&mut state.told);
-        state.tell_asking();
+        let mut queue = locked(queue);
+        news(&mut queue.told);
+        queue.order.tell_asking();
         true
     }
 
-    fn of(&self, lock: &str) -> Option<Arc<QuorumQueue>> {
+    fn of(&self, lock: &str) -> Option<Arc<Mutex<QuorumQueue>>> {
         locked(&self.queues).get(lock).cloned()
     }
 }
@@ -227,66 +173,14 @@ impl fmt::Debug for Queues {
 impl QuorumQueue {
     fn new(now: BootInstant) -> Self {
         Self {
-            state: Mutex::new(QuorumQueueState {
-                waiters: BTreeMap::new(),
-                next_number: 0,
-                asking: BTreeSet::new(),
-                asked_at: now,
-                held_by: None,
-                run: HandoverRun::default(),
-                told: ReleaseNews::default(),
-                answered_at: now,
-                may_be_held: false,
-                is_registered: false,
-            }),
+            order: LocalOrder::new(now),
+            held_by: None,
+            run: HandoverRun::default(),
+            told: ReleaseNews::default(),
+            answered_at: now,
+            may_be_held: false,
+            is_registered: false,
         }
-    }
-}
-
-impl QuorumQueueState {
-    /// Adds a waiter: its number, and where it is told of what is new.
-    fn enter(&mut self) -> (u64, Arc<Notify>) {
-        let (number, news) = (self.next_number, Arc::<Notify>::default());
-        self.next_number += 1;
-        self.waiters.insert(number, LocalWaiter { news: news.clone(), is_absent: false });
-        (number, news)
-    }
-
-    /// The waiters that ask when they are the first, in order.
-    fn present(&self) -> impl Iterator<Item = (u64, &LocalWaiter)> {
-        self.waiters.iter().filter(|(_, waiter)| !waiter.is_absent).map(|(number, waiter)| (*number, waiter))
-    }
-
-    /// Whether the waiter is the first or the second one.
-    fn is_in_front(&self, number: u64) -> [bool; 2] {
-        let mut front = self.present().map(|(present, _)| present == number);
-        [front.next().unwrap_or_default(), front.next().unwrap_or_default()]
-    }
-
-    /// Tells the first one that it is, and the second one that it has to look after the first.
-    fn tell_front(&self) {
-        self.present().take(2).for_each(|(_, waiter)| waiter.news.notify_one());
-    }
-
-    /// Tells those that ask, and the first one, which asks now.
-    fn tell_asking(&self) {
-        let asking = self.asking.iter().filter_map(|number| self.waiters.get(number));
-        asking.for_each(|waiter| waiter.news.notify_one());
-        if let Some((_, first)) = self.present().next() {
-            first.news.notify_one();
-        }
-    }
-
-    /// Has the second waiter take the place of the first, if that has not asked since this instant.
-    fn pass_over_first(&mut self, second: u64, asked_at: BootInstant, now: BootInstant) {
-        if !self.is_in_front(second)[1] || self.asked_at != asked_at {
-            return;
-        }
-        if let Some(first) = self.waiters.values_mut().find(|waiter| !waiter.is_absent) {
-            first.is_absent = true;
-        }
-        self.asked_at = now;
-        self.tell_front();
     }
 }
 
@@ -295,7 +189,7 @@ impl QuorumQueueState {
 pub(in crate::quorum) struct QueuePlace {
     queues: Arc<Queues>,
     lock: String,
-    queue: Arc<QuorumQueue>,
+    queue: Arc<Mutex<QuorumQueue>>,
     number: u64,
     news: Arc<Notify>,
     entered_at: BootInstant,
@@ -311,23 +205,14 @@ impl QueuePlace {
     ) -> Result<BootInstant, WaitEnded> {
         let mut awake_since = self.entered_at;
         loop {
-            let ([is_first, is_second], asked_at) = {
-                let mut state = self.state();
-                let place = state.is_in_front(self.number);
-                if place[0] {
-                    state.asking.insert(self.number);
-                }
-                (place, state.asked_at)
-            };
             let silent_since = self.silent_since().max(awake_since);
-            if is_first {
-                return Ok(silent_since);
-            }
-            let ends = silent_since.plus(attempt.patience).min(deadline.instant());
-            // One that looks after the first is enough.
-            let passes_over =
-                if is_second { asked_at.plus(UNASKED + attempt.op_timeout) } else { BootInstant::FAR_FUTURE };
-            let due = ends.min(passes_over);
+            let rank = self.queue().order.take_rank(self.number);
+            let passes_over = match rank {
+                LocalRank::First => return Ok(silent_since),
+                LocalRank::Second(asked_at) => asked_at.plus(UNASKED + attempt.op_timeout),
+                LocalRank::Other => BootInstant::FAR_FUTURE,
+            };
+            let due = silent_since.plus(attempt.patience).min(deadline.instant()).min(passes_over);
             tokio::select! {
                 biased;
                 () = self.news.notified() => continue,
@@ -337,23 +222,25 @@ impl QueuePlace {
             if wait::stood_still(due, now) {
                 // The first one could not ask either.
                 awake_since = now;
-                self.state().asked_at = now;
+                self.queue().order.stood_still(now);
             }
             if deadline.has_passed(now) {
-                return Err(if self.state().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
+                return Err(if self.queue().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
             if now >= self.silent_since().max(awake_since).plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
             }
-            if now >= passes_over {
-                self.state().pass_over_first(self.number, asked_at, now);
+            if let LocalRank::Second(asked_at) = rank
+                && now >= passes_over
+            {
+                self.queue().order.pass_over_first(self.number, asked_at, now);
             }
         }
     }
 
     /// The instant of a majority's last answer, or of the waiter's coming.
     pub(in crate::quorum) fn silent_since(&self) -> BootInstant {
-        self.state().answered_at.max(self.entered_at)
+        self.queue().answered_at.max(self.entered_at)
     }
 
     /// The key of the lock.
@@ -364,64 +251,58 @@ impl QueuePlace {
     /// The instant of a majority's last answer, if a waiter of this queue has the lock, as far as this client knows: its release will
     /// tell, and any other end will not.
     pub(in crate::quorum) fn held_here_since_answer(&self) -> Option<BootInstant> {
-        let state = self.state();
-        state.held_by.map(|_| state.answered_at)
+        let queue = self.queue();
+        queue.held_by.map(|_| queue.answered_at)
     }
 
     /// Pauses while the lock is left to foreign clients, at most until this instant.
     pub(in crate::quorum) async fn rest(&self, deadline: BootInstant) {
-        if let Some(until) = self.queues.rests_until(&self.lock) {
+        if let Some(until) = self.queues.shared.rests_until(&self.lock, SystemClock.now()) {
             SystemClock.sleep_until(until.min(deadline)).await;
         }
     }
 
     /// Forgets the news: the servers are asked now.
     pub(in crate::quorum) fn asks(&self) {
-        let mut state = self.state();
-        (state.told, state.asked_at) = (ReleaseNews::default(), SystemClock.now());
-        // This waiter may have been passed over. If another one asks by now, that one keeps the first place: this one may again not be
-        // polled.
-        if state.asking.iter().all(|number| *number == self.number)
-            && let Some(own) = state.waiters.get_mut(&self.number)
-        {
-            own.is_absent = false;
-        }
+        let mut queue = self.queue();
+        queue.told = ReleaseNews::default();
+        queue.order.asks(self.number, SystemClock.now());
     }
 
     /// Notes that a majority has answered, and whether somebody may hold the lock.
     pub(in crate::quorum) fn answered(&self, may_be_held: bool) {
-        let mut state = self.state();
-        (state.answered_at, state.may_be_held) = (SystemClock.now(), may_be_held);
+        let mut queue = self.queue();
+        (queue.answered_at, queue.may_be_held) = (SystemClock.now(), may_be_held);
     }
 
     /// Notes whether servers may count this client among the waiters now; returns what was noted before.
     pub(in crate::quorum) fn registers(&self, is_registered: bool) -> bool {
-        std::mem::replace(&mut self.state().is_registered, is_registered)
+        std::mem::replace(&mut self.queue().is_registered, is_registered)
     }
 
     /// Whether this client has to be taken out of the waiters at the servers, as nobody else of it waits; it counts as done.
     pub(in crate::quorum) fn deregisters(&self) -> bool {
-        let mut state = self.state();
-        state.waiters.len() == 1 && std::mem::take(&mut state.is_registered)
+        let mut queue = self.queue();
+        queue.order.len() == 1 && std::mem::take(&mut queue.is_registered)
     }
 
     /// Notes that no majority has answered.
     pub(in crate::quorum) fn not_answered(&self) {
-        self.state().may_be_held = false;
+        self.queue().may_be_held = false;
     }
 
     /// Notes the grant: the next waiter need not ask before it is released.
     pub(in crate::quorum) fn granted(&self, grant: GrantId) {
         self.answered(true);
-        let mut state = self.state();
+        let mut queue = self.queue();
         // Whatever came meanwhile was said of the same release.
-        (state.held_by, state.told) = (Some(grant), ReleaseNews::default());
+        (queue.held_by, queue.told) = (Some(grant), ReleaseNews::default());
     }
 
     /// Pauses until there is news, at most until this instant.
     pub(in crate::quorum) async fn pause(&self, until: BootInstant) {
         loop {
-            let ask_at = self.state().told.ask_at(self.queues.majority).min(until);
+            let ask_at = self.queue().told.ask_at(self.queues.majority).min(until);
             if SystemClock.now() >= ask_at {
                 return;
             }
@@ -432,27 +313,22 @@ impl QueuePlace {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, QuorumQueueState> {
-        locked(&self.queue.state)
+    fn queue(&self) -> MutexGuard<'_, QuorumQueue> {
+        locked(&self.queue)
     }
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
         let mut queues = locked(&self.queues.queues);
-        let mut state = self.state();
-        let is_in_front = state.is_in_front(self.number).contains(&true);
-        state.waiters.remove(&self.number);
-        state.asking.remove(&self.number);
-        if !state.waiters.is_empty() {
-            if is_in_front {
-                state.tell_front();
-            }
+        let mut queue = self.queue();
+        queue.order.leave(self.number);
+        if queue.order.len() > 0 {
             return;
         }
         queues.remove(&self.lock);
-        let is_counted_on = state.is_registered || state.told.is_any();
-        drop((state, queues));
+        let is_counted_on = queue.is_registered || queue.told.is_any();
+        drop((queue, queues));
         if is_counted_on {
             (self.queues.stop_waiting)(&self.lock);
         }
@@ -531,16 +407,6 @@ mod tests {
         assert!((1..=20).contains(&stayed), "{stayed}");
     }
 
-    /// Between two of its releases nobody of this client waits: the account is kept all the same.
-    #[test]
-    fn a_shared_key_is_left_free_now_and_then() {
-        let (queues, _) = queues();
-        let rested = (0..=20).position(|_| queues.released("a", grant(), true).pause == REST);
-        assert!(rested.is_some(), "21 releases in a row");
-        assert!(queues.rests_until("a").is_some());
-        assert_eq!(queues.released("b", grant(), true).pause, Duration::ZERO, "another key");
-    }
-
     #[test]
     fn news_that_nobody_waits_for_is_passed_on() {
         let (queues, passed) = queues();
@@ -582,38 +448,5 @@ mod tests {
         assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
         attempt.patience = Duration::from_millis(5);
         assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
-    }
-
-    #[tokio::test]
-    async fn a_first_one_that_does_not_ask_is_passed_over_until_the_others_have_gone() {
-        let (queues, _) = queues();
-        let (first, second, third) = (queues.enter("a"), queues.enter("a"), queues.enter("a"));
-        let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-        attempt.op_timeout = Duration::from_millis(1);
-        first.first(&attempt, Deadline::NEVER).await.unwrap();
-        first.asks();
-        let soon = Deadline::after(SystemClock.now(), Duration::from_millis(5));
-        assert!(second.first(&attempt, soon).await.is_err(), "the first one has just asked");
-        second.first(&attempt, Deadline::NEVER).await.unwrap();
-        // It is polled once, and left alone again: news goes to the one that asks all the same, and that one's place to the third.
-        first.asks();
-        queues.hand_over("a", Duration::ZERO);
-        second.pause(BootInstant::FAR_FUTURE).await;
-        second.asks();
-        drop(second);
-        third.first(&attempt, Deadline::after(SystemClock.now(), Duration::from_millis(500))).await.unwrap();
-        drop(third);
-        first.asks();
-        assert_eq!(first.state().is_in_front(first.number), [true, false]);
-    }
-
-    #[test]
-    fn a_second_one_that_has_become_the_first_passes_nobody_over() {
-        let (queues, _) = queues();
-        let (first, second) = (queues.enter("a"), queues.enter("a"));
-        let asked_at = second.state().asked_at;
-        drop(first);
-        second.state().pass_over_first(second.number, asked_at, SystemClock.now());
-        assert_eq!(second.state().is_in_front(second.number), [true, false]);
     }
 }
