@@ -21,15 +21,19 @@ fn a_request_without_an_answer_is_asked_again_when_a_later_one_has_its_own() {
         for (nth, name) in [(1, "place"), (2, "listing"), (3, "release")] {
             let directory = format!("/lock/mutex/{name}");
             truth.create_all(&directory).await.unwrap();
+            let connections = link.connections();
             let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_request(nth, directory));
             let held = soon("the lock", PROMPTLY, locks.mutex(name).try_lock()).await.unwrap().unwrap();
             let released = soon("the release", PROMPTLY, held.release()).await;
             assert!(released.is_ok() || nth == 3, "{released:?}");
             lost.proven().unwrap();
             assert!(nodes(&truth, name).await.is_empty(), "something is left");
+            if COSTS_CONNECTION {
+                // What is asked on the old one now may be done, and its answer be lost with it.
+                eventually("a new connection", PROMPTLY, async || link.connections() > connections).await;
+            }
         }
         if COSTS_CONNECTION {
-            // It is made anew.
             eventually("connected", PROMPTLY, async || locks.session_state() == SessionState::Connected).await;
         }
         assert_eq!(locks.session_state(), SessionState::Connected);
