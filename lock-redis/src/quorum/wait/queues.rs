@@ -142,7 +142,7 @@ impl Queues {
     pub(in crate::quorum) fn note_registered(&self, lock: &str) {
         let queues = locked(&self.queues);
         if let Some(queue) = queues.get(lock) {
-            locked(&queue).is_registered = true;
+            locked(queue).is_registered = true;
             return;
         }
         drop(queues);
