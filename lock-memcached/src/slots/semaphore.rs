@@ -19,7 +19,7 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::registry::{Entry, Registry};
 use crate::release::Releaser;
-use crate::slots::{self, CHUNK, MOST, Slots, TRIES, TakenSlot, stored_limit};
+use crate::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
 use crate::store::keys::{self, Key};
 use crate::store::values::LongestLease;
 
@@ -27,8 +27,8 @@ use crate::store::values::LongestLease;
 const LOOKS: u32 = 3;
 
 /// Pauses between two of these looks, the shortest and the longest one: as long as a few round trips. A claim that is released again,
-/// because it met another limit, is gone by then.
-const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+/// because it met another limit, is gone by the last look, also if its client is slower than this one.
+const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
 /// The semaphores of one client.
 pub(crate) struct Semaphores {
@@ -91,8 +91,12 @@ impl Semaphores {
             return Err(slots::not_held(attempt, Phase::Release));
         };
         let rest = pieces.into_iter().skip(usize::try_from(keep).unwrap_or(usize::MAX)).collect();
-        self.releaser.release_some(attempt, &entry, rest, Phase::Release).await?;
+        let released = self.releaser.release_some(attempt, &entry, rest, Phase::Release).await?;
         self.releaser.wake(&entry.lock, attempt.kind);
+        if released.gone > 0 {
+            entry.lose();
+            return Err(slots::not_held(attempt, Phase::Release));
+        }
         Ok(())
     }
 }
@@ -151,13 +155,13 @@ impl Permits<'_> {
 
     /// Whether permits are in use under another limit, which is forgotten if there are none.
     ///
-    /// A slot may be taken for a moment only, by a claim that meets this limit as ours did. So permits count as in use if a slot has the
-    /// same holder at two looks, or if some slot is taken at every look.
+    /// A slot may be taken for a moment only, by a claim that meets this limit as ours did. So permits count as in use if some slot is taken
+    /// at every look.
     async fn is_used_under(&self, limit: u32) -> Result<bool, Failure> {
         let (link, lock) = (&self.locks.link, &self.entry.lock);
-        let (mut before, mut trip): (Vec<TakenSlot>, _) = (Vec::new(), Duration::ZERO);
-        for _ in 0..LOOKS {
-            if !before.is_empty() {
+        let mut trip = Duration::ZERO;
+        for look in 0..LOOKS {
+            if look > 0 {
                 let [shortest, longest] = BETWEEN_LOOKS;
                 let pause = (trip * 4).clamp(shortest, longest).min(link.op_timeout() / 10);
                 SystemClock.sleep_until(SystemClock.now().plus(pause)).await;
@@ -169,16 +173,11 @@ impl Permits<'_> {
             let stored = CommandAnswer::expected(answers.pop()).item()?.map(stored_limit).transpose()?;
             // Another client may have forgotten it meanwhile.
             let Some((_, item)) = stored.filter(|(stored, _)| *stored == limit) else { return Ok(false) };
-            let taken = slots::taken(0.., answers)?;
-            if taken.is_empty() {
+            if slots::taken(0.., answers)?.is_empty() {
                 let own = OwnItem { value: limit.into(), seen: item.seen };
                 link.run_one(Command::Release { key: keys::limit(lock), own }).await;
                 return Ok(false);
             }
-            if taken.iter().any(|slot| before.contains(slot)) {
-                return Ok(true);
-            }
-            before = taken;
         }
         Ok(true)
     }

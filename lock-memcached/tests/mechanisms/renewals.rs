@@ -154,6 +154,19 @@ async fn the_loss_of_one_permit_is_told_although_whoever_has_found_it_is_gone() 
     assert!(!in_part.is_held());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_some_permits_tells_that_one_of_them_was_lost() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartPolicy::Off).await;
+    let mut permits = locks.semaphore("a", 3).with_ttl(LEASE * 60).acquire_many(3).await.unwrap();
+    assert!(server.client().delete("lock:semaphore:a:2").await.unwrap());
+    let error = permits.release_some(1).await.expect_err("released, though it was lost before");
+    assert_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    assert!(!permits.is_held());
+    drop(permits);
+    eventually("nothing is left", async || locks.semaphore("a", 3).inspect().await.unwrap().holders.is_empty()).await;
+}
+
 /// The extension that finds the loss is dropped before it has said so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_by_force_is_told_by_the_release_although_whoever_has_found_it_is_gone() {

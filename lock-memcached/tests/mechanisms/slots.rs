@@ -6,10 +6,9 @@ use std::time::Duration;
 use lock_memcached::{ErrorKind, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, config, eventually, far, server};
+use crate::support::{client, config, far, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
@@ -131,28 +130,27 @@ async fn a_client_with_another_number_of_readers_is_told_so_although_somebody_re
 }
 
 /// Two clients with the new limit come at the same moment, and each has a slot until it has read the former one.
-#[test]
-fn a_limit_that_nobody_has_permits_under_keeps_no_two_clients_from_another_one() {
-    about_time(async || {
-        let Some(server) = server(MemcachedOptions::new()).await else { return };
-        let former = client(&server, RestartPolicy::Off).await.semaphore("a", 5).with_ttl(TTL);
-        former.acquire().await.unwrap().release().await.unwrap();
-        let (link, slow) = far(&server, RestartPolicy::Off).await;
-        let (slow, fast) = (slow.semaphore("a", 3), client(&server, RestartPolicy::Off).await.semaphore("a", 3));
-        let kept = LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, "md lock:semaphore:a:");
-        let kept = link.inject(kept);
-        let slow = tokio::spawn(async move { slow.with_ttl(TTL).acquire().await });
-        kept.applied(ms(15_000)).await.unwrap();
-        let gets = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
-        let before = gets().await;
-        let fast = tokio::spawn(async move { fast.with_ttl(TTL).acquire().await });
-        // Five slots, and the limit.
-        eventually("it looks for permits in use", async || gets().await >= before + 6).await;
-        kept.heal().unwrap();
-        for granted in [fast.await.unwrap(), slow.await.unwrap()] {
-            granted.expect("refused by a limit that nobody uses").release().await.unwrap();
-        }
-    });
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_nobody_has_permits_under_keeps_no_two_clients_from_another_one() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let former = client(&server, RestartPolicy::Off).await.semaphore("a", 5).with_ttl(TTL);
+    former.acquire().await.unwrap().release().await.unwrap();
+    let (one_link, one) = far(&server, RestartPolicy::Off).await;
+    let (other_link, other) = far(&server, RestartPolicy::Off).await;
+    let hold = || LinkFault::new(Toxic::Hold, Direction::ToServer);
+    let acquires =
+        |locks: MemcachedLocks| tokio::spawn(async move { locks.semaphore("a", 3).with_ttl(TTL).acquire().await });
+    let still_has_slot = one_link.inject(hold().on_request(1, "md lock:semaphore:a:"));
+    // It looks for permits in use, the limit behind them: first while the slot is there, and then when it has gone.
+    let second_look = other_link.inject(hold().on_request(2, "mg lock:semaphore:a:limit v c t O"));
+    let one = acquires(one);
+    still_has_slot.applied(ms(15_000)).await.unwrap();
+    let other = acquires(other);
+    second_look.applied(ms(15_000)).await.unwrap();
+    still_has_slot.heal().unwrap();
+    one.await.unwrap().expect("refused by a limit that nobody uses").release().await.unwrap();
+    second_look.heal().unwrap();
+    other.await.unwrap().expect("refused by a limit that nobody uses").release().await.unwrap();
 }
 
 /// An error with its causes.

@@ -66,9 +66,11 @@ impl LocalOrder {
         self.waiters.len()
     }
 
-    /// Returns the place of a waiter. The first one is to ask from now on.
+    /// Returns the place of a waiter. The first one is to ask from now on; one that was passed over asks beside it, since it is polled
+    /// after all.
     pub(super) fn take_rank(&mut self, number: u64) -> LocalRank {
-        let rank = self.rank(number);
+        let was_passed_over = self.waiters.get(&number).is_some_and(|waiter| waiter.is_absent);
+        let rank = if was_passed_over { LocalRank::First } else { self.rank(number) };
         if rank == LocalRank::First {
             self.asking.insert(number);
         }
@@ -170,6 +172,23 @@ mod tests {
         order.leave(third);
         order.asks(first, at(8));
         assert_eq!(order.take_rank(first), LocalRank::First);
+    }
+
+    #[test]
+    fn whoever_was_passed_over_before_it_knew_that_it_was_the_first_asks_when_it_is_polled() {
+        let mut order = LocalOrder::new(at(0));
+        let [(first, to_first), (second, _)] = [(); 2].map(|()| order.enter());
+        order.pass_over_first(second, at(0), at(5));
+        assert_eq!(order.take_rank(second), LocalRank::First);
+        assert_eq!(order.take_rank(first), LocalRank::First, "it is polled after all");
+        order.tell_asking();
+        assert!(is_told(&to_first));
+        order.leave(second);
+        order.asks(first, at(6));
+        order.tell_asking();
+        assert!(is_told(&to_first));
+        let (third, _) = order.enter();
+        assert_eq!(order.take_rank(third), LocalRank::Second(at(6)));
     }
 
     #[test]

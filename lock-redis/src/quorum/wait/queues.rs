@@ -106,10 +106,14 @@ impl Queues {
         Handover { here, elsewhere: !stays, pause: Duration::ZERO }
     }
 
-    /// Forgets that this grant has the lock: it has ended otherwise than by a release, or is nobody's of this client any more.
+    /// Forgets that this grant has the lock: it has ended otherwise than by a release, or is nobody's of this client any more. Nobody
+    /// tells that the lock is free then, so the first waiter asks.
     pub(in crate::quorum) fn ended(&self, lock: &str, grant: GrantId) {
-        if let Some(queue) = self.of(lock) {
-            locked(&queue).held_by.take_if(|holder| *holder == grant);
+        let Some(queue) = self.of(lock) else { return };
+        let mut queue = locked(&queue);
+        if queue.held_by.take_if(|holder| *holder == grant).is_some() {
+            queue.told.by_holder(SystemClock.now());
+            queue.order.tell_asking();
         }
     }
 
@@ -197,7 +201,8 @@ pub(in crate::quorum) struct QueuePlace {
 
 impl QueuePlace {
     /// Waits for the first place, which it has until this is dropped, at most until the deadline or until the servers have been silent
-    /// for the attempt's patience. Returns the instant from which the patience of the first one counts.
+    /// for the attempt's patience. That counts from the instant at which they are asked again. Returns the instant from which the patience
+    /// of the first one counts.
     pub(in crate::quorum) async fn first(
         &self,
         attempt: &Attempt,
@@ -212,7 +217,8 @@ impl QueuePlace {
                 LocalRank::Second(asked_at) => asked_at.plus(UNASKED + attempt.op_timeout),
                 LocalRank::Other => BootInstant::FAR_FUTURE,
             };
-            let due = silent_since.plus(attempt.patience).min(deadline.instant()).min(passes_over);
+            let due = self.asked_again_by().max(awake_since).plus(attempt.patience);
+            let due = due.min(deadline.instant()).min(passes_over);
             tokio::select! {
                 biased;
                 () = self.news.notified() => continue,
@@ -227,7 +233,7 @@ impl QueuePlace {
             if deadline.has_passed(now) {
                 return Err(if self.queue().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
-            if now >= self.silent_since().max(awake_since).plus(attempt.patience) {
+            if now >= self.asked_again_by().max(awake_since).plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
             }
             if let LocalRank::Second(asked_at) = rank
@@ -241,6 +247,13 @@ impl QueuePlace {
     /// The instant of a majority's last answer, or of the waiter's coming.
     pub(in crate::quorum) fn silent_since(&self) -> BootInstant {
         self.queue().answered_at.max(self.entered_at)
+    }
+
+    /// The instant by which the first waiter asks after a majority's last answer, or that of the waiter's coming.
+    fn asked_again_by(&self) -> BootInstant {
+        let queue = self.queue();
+        let again = if queue.may_be_held { queue.answered_at.plus(UNASKED) } else { queue.answered_at };
+        again.max(self.entered_at)
     }
 
     /// The key of the lock.
@@ -342,8 +355,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use futures_util::FutureExt;
     use lock_core::Owner;
     use lock_core::driver::Kind;
 
@@ -432,6 +447,33 @@ mod tests {
         assert_eq!(passed.load(Ordering::Relaxed), 1);
         queues.note_registered("a");
         assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_has_ended_without_a_release_has_the_first_waiter_ask() {
+        let (queues, _) = queues();
+        let (holder, id) = (queues.enter("a"), grant());
+        holder.granted(id);
+        let first = queues.enter("a");
+        drop(holder);
+        let mut pause = pin!(first.pause(BootInstant::FAR_FUTURE));
+        assert!(pause.as_mut().now_or_never().is_none(), "the lock is held");
+        queues.ended("a", id);
+        assert!(pause.now_or_never().is_some(), "nobody tells that it is free");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_behind_the_first_is_as_patient_as_the_first_one_is_between_two_requests() {
+        let (queues, _) = queues();
+        let (first, second) = (queues.enter("a"), queues.enter("a"));
+        let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+        attempt.patience = Duration::from_millis(1);
+        first.first(&attempt, Deadline::NEVER).await.unwrap();
+        first.answered(true);
+        let within = Deadline::after(SystemClock.now(), AGAIN / 4);
+        assert_eq!(second.first(&attempt, within).await.unwrap_err(), WaitEnded::Held, "nobody had asked again");
+        first.not_answered();
+        assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
     }
 
     #[tokio::test]
