@@ -15,7 +15,8 @@ pub enum ErrorKind {
     /// queue, if the wait had one, is given up in the background.
     Unavailable,
     /// The request was sent and its answer never came: it may or may not have been carried out. The library goes on
-    /// cleaning up in the background.
+    /// cleaning up in the background. Also told by `?` if work under a lock had run to its end when the lock was found lost: it may have
+    /// run beside another holder's.
     Indeterminate,
     /// The grant arrived after its own lease had ended: it is being released in the background; ask again, with a longer TTL if it recurs.
     ///
@@ -119,7 +120,7 @@ pub enum Retry {
     /// Calling again is safe (every attempt has its own identity) and may succeed, but what the first attempt left at the server may
     /// stand in the way until its lease ends, or the client has taken it back in the background.
     AfterLease,
-    /// Calling again fails until something is changed.
+    /// Calling again fails until something is changed, or would do work once more that was done already.
     Never,
 }
 
@@ -155,6 +156,8 @@ struct Inner {
     source: Option<Source>,
     /// The call ended while a request was under way, whatever its kind says.
     ended_early: bool,
+    /// The caller's work had run to its end: to call again would do it once more.
+    work_ended: bool,
 }
 
 impl Error {
@@ -171,6 +174,7 @@ impl Error {
             loss: None,
             source: None,
             ended_early: false,
+            work_ended: false,
         }))
     }
 
@@ -211,6 +215,7 @@ impl Error {
         let Inner { phase, backend, server, name, loss, .. } = &*self.0;
         let mut error = Self::indeterminate(*phase, what).with_loss(loss.clone());
         (error.0.backend, error.0.server, error.0.name) = (*backend, server.clone(), name.clone());
+        error.0.work_ended = true;
         error.with_source(self)
     }
 
@@ -327,10 +332,12 @@ impl Error {
     }
 
     /// Returns whether calling again can help. It can after a loss, be it [`Lost`](ErrorKind::Lost) or
-    /// [`NotHeld`](ErrorKind::NotHeld): the next acquisition is a new one.
+    /// [`NotHeld`](ErrorKind::NotHeld): the next acquisition is a new one. It cannot if work under the lock had run to its end when the
+    /// loss was noticed: look at what the work has done first.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.0.kind {
+            _ if self.0.work_ended => Retry::Never,
             ErrorKind::NotHeld if self.0.loss.is_some() => Retry::Later,
             ErrorKind::Unavailable | ErrorKind::Lost => Retry::Later,
             ErrorKind::Indeterminate | ErrorKind::TimedOut => Retry::AfterLease,
@@ -358,7 +365,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, phase, what, backend, server, name, loss, source, ended_early } = &*self.0;
+        let Inner { kind, phase, what, backend, server, name, loss, source, ended_early, work_ended } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("phase", phase)
@@ -369,6 +376,7 @@ impl fmt::Debug for Error {
             .field("loss", loss)
             .field("source", source)
             .field("ended_early", ended_early)
+            .field("work_ended", work_ended)
             .finish()
     }
 }

@@ -189,9 +189,9 @@ impl Lease {
         Ok(ExpiresWithin::of(self.live.clone(), &self.keeper, time))
     }
 
-    /// Extends the lease now: at least `ttl` from this call, never less than what is left, and never beyond
-    /// [`max_hold`](crate::LeaseOptions::max_hold). The automatic renewal, if on, begins again when the extension comes to
-    /// its end.
+    /// Extends the lease now, to `ttl` from this call, of which [`remaining`](Self::remaining) leaves out the margin for clocks; never to
+    /// less than what is left, and never beyond [`max_hold`](crate::LeaseOptions::max_hold). The automatic renewal, if on, begins again when
+    /// the extension comes to its end.
     ///
     /// # Examples
     /// ```

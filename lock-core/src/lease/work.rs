@@ -119,7 +119,7 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
-    use crate::error::{ErrorKind, Phase};
+    use crate::error::{ErrorKind, Phase, Retry};
     use crate::lease::LeaveError;
 
     fn failure() -> Error {
@@ -148,8 +148,10 @@ mod tests {
         let lost = || Error::lost(Phase::Hold, crate::LossReason::Expired).with_name(&"orders/42".into());
         let dropped = Error::from(WorkError::<()> { value: None, error: lost() });
         assert_eq!((dropped.kind(), dropped.is_definite()), (ErrorKind::Lost, true));
+        assert_eq!(dropped.retry(), Retry::Later);
         let ended = Error::from(WorkError { value: Some("receipt"), error: lost() });
         assert_eq!((ended.kind(), ended.is_definite()), (ErrorKind::Indeterminate, false));
+        assert_eq!(ended.retry(), Retry::Never);
         assert_eq!((ended.name(), ended.loss()), (Some("orders/42"), Some(&crate::LossReason::Expired)));
         assert_eq!(ended.source().unwrap().to_string(), lost().to_string());
     }

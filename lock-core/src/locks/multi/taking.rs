@@ -10,6 +10,7 @@ use super::one_step::Certainty;
 use crate::acquire::CANCEL_GRACE;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::WorkError;
 
 /// The locks that a call has so far.
 pub(super) struct Taking {
@@ -36,7 +37,7 @@ impl Taking {
     ) -> Result<bool, Error> {
         let began = self.clock.now();
         // A request that is cut short by a loss may have taken its lock, which is given back in the background.
-        let cut_short = |lost| Error::from(lost).ended_early();
+        let cut_short = |lost: WorkError<_>| lost.error.ended_early();
         let granted = self.taken.while_held(ask).await.map_err(cut_short).and_then(identity)?;
         let Some(guard) = granted else { return Ok(false) };
         let took = self.clock.now().since(began);
