@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{Failure, Fate, Node, read_permitted};
 use crate::error::{self, retry_unanswered};
 use crate::registry::Registry;
-use crate::release::delete_all;
+use crate::release::delete_any;
 use crate::session::{Session, Sessions};
 use crate::store::dialect::{Contender, Role};
 use crate::store::force_release::{ForceReleases, keeps_for};
@@ -95,7 +95,7 @@ impl Inspector {
         .await
     }
 
-    /// Deletes a holder's nodes; whether they were there.
+    /// Deletes a holder's nodes; whether any was there.
     async fn free(
         &self,
         session: &Arc<Session>,
@@ -117,7 +117,7 @@ impl Inspector {
         let is_own = self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
         // Until every holder who may have lost it has read it.
         keeps.send_replace(keeps_for(ttl));
-        let deleted = delete_all(&**connection, &paths).await;
+        let deleted = delete_any(&**connection, &paths).await;
         if let Some(registration) = self.registry.get(grant).filter(|_| deleted.is_ok()) {
             // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
             self.registry.disown_node(&registration);

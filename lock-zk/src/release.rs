@@ -282,6 +282,13 @@ pub(crate) async fn delete_all(connection: &dyn Connection, paths: &[String]) ->
     together(join_all(deleted).await)
 }
 
+/// Deletes these nodes as [`delete_all`] does, and returns whether any was there.
+pub(crate) async fn delete_any(connection: &dyn Connection, paths: &[String]) -> Result<bool, Failure> {
+    let outcomes = join_all(paths.iter().map(|path| connection.delete(path))).await;
+    let any = outcomes.iter().any(|was_there| matches!(was_there, Ok(true)));
+    together(outcomes).map(|_| any)
+}
+
 /// Returns the outcome of several deletions: one that was refused says nothing of another that was carried out, or may have been.
 fn together(outcomes: Vec<Result<bool, Failure>>) -> Result<bool, Failure> {
     let done = |outcome: &Result<bool, Failure>| match outcome {

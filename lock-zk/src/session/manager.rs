@@ -81,15 +81,22 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
 
 impl SessionOptions {
     /// Opens a session, by one try at each server or by as many as there are in its timeout. What was asked for long ago, since no server
-    /// was reached, would have next to nothing left of its lease: then another one is opened, by the servers that are reached now.
+    /// was reached, would have next to nothing left of its lease: then another one is opened, by the servers that are reached now. If none
+    /// is, what is left of the first one counts.
     async fn open(&self, once: bool) -> Result<Arc<Session>, Failure> {
         let mut session = self.open_one(once).await?;
         for _ in 1..MOST_OPENED {
             if session.lease().is_fresh(SystemClock.now()) {
                 break;
             }
-            session.connection.close();
-            session = self.open_one(true).await?;
+            let next = self.open_one(true).await;
+            let is_over = session.lease().is_over(SystemClock.now());
+            if next.is_ok() || is_over {
+                session.connection.close();
+                session = next?;
+            } else {
+                break;
+            }
         }
         Ok(session)
     }

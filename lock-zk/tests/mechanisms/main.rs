@@ -17,6 +17,7 @@ mod flood;
 mod hand_over;
 mod input;
 mod kept;
+mod late;
 mod leave;
 mod left;
 mod load;
