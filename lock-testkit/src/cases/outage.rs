@@ -164,6 +164,8 @@ pub(super) async fn what_was_given_up_while_the_link_was_down_leaves_nothing(cx:
 const CALLS: usize = 490;
 /// As many of them are about one lock that is held; the others each about one of their own, of which one is held.
 const CROWD: usize = 20;
+/// The turns that a call needs from the end of its time to its own end: what it asked for ends, is given back, and it is told.
+const TURNS: usize = 3;
 /// The locks that are released at once to silent servers.
 const RELEASES: usize = 20;
 /// One crowd at a time: those of all forms at once would be the load that makes each of them late.
@@ -192,19 +194,26 @@ pub(super) async fn silent_servers_hold_nobody_up_for_long(cx: Arc<Cx>) -> Verdi
     let tries = each_timed(calls.clone(), |lock| async move { lock.try_lock().await });
     let waits = each_timed(calls, |lock| async move { lock.try_lock_for(ms(300)).await });
     let releases = each_timed(released, |held| held.release());
-    // Timers of the same crowd, which ask nobody: their lateness shows what the machine adds.
-    let timers = each_timed(vec![(); CALLS], |()| async { tokio::time::sleep(op_timeout()).await });
-    let (tries, waits, releases, timers) = tokio::try_join!(tries, waits, releases, timers)?;
+    // Timers of the same crowds, which ask nobody, and have as many turns at their end as a call has: as late as they are is what the
+    // machine adds.
+    let timers_of = |time| {
+        each_timed(vec![time; CALLS], |time| async move {
+            tokio::time::sleep(time).await;
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let (timers, wait_timers) = (timers_of(op_timeout()), timers_of(op_timeout() + ms(300)));
+    let (tries, waits, releases, timers, wait_timers) = tokio::try_join!(tries, waits, releases, timers, wait_timers)?;
     silence.heal()?;
     drop(crowd);
     ensure!(began.elapsed() < promptly(), "all at once took {:?}", began.elapsed());
-    let slowest_timer = timers.iter().map(|((), took)| *took).max().unwrap_or_default();
-    // A call that ends has more to do than a timer, and waits for a processor as often as that takes.
-    let added = slowest_timer.saturating_sub(op_timeout()) * 3;
+    let slowest = |timers: &[((), Duration)]| timers.iter().map(|((), took)| *took).max().unwrap_or_default();
     // Less than `lock-core` waits for a backend that does not end by itself.
-    let within = op_timeout() + added + ms(300);
+    let within = slowest(&timers).max(op_timeout()) + ms(300);
     on_time("a try", within, &tries)?;
-    on_time("a wait of 300 ms", ms(300) + within, &waits)?;
+    on_time("a wait of 300 ms", slowest(&wait_timers).max(op_timeout() + ms(300)) + ms(300), &waits)?;
     on_time("a release", within, &releases)?;
     for (i, (outcome, _)) in tries.iter().chain(&waits).enumerate() {
         let kind = outcome.as_ref().err().map(Error::kind);
