@@ -10,7 +10,7 @@ use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Wait
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Failure, Fate, Node, read_permitted};
+use crate::client::{Connection, Failure, Fate, Node, read_permitted};
 use crate::error::{self, retry_unanswered};
 use crate::registry::Registry;
 use crate::release::delete_any;
@@ -130,7 +130,7 @@ impl Inspector {
     }
 
     /// Deletes the reason that is about to be left for this grant's holder, once the sender is dropped and the time that it sent last has
-    /// passed. A call that is cut short drops the sender, too.
+    /// passed. A call that is cut short drops the sender, too. Another client's reason stays: the call may have found it there.
     fn begin_reason(&self, session: &Arc<Session>, grant: GrantId) -> watch::Sender<Duration> {
         let (keeps, mut kept) = watch::channel(Duration::ZERO);
         let (session, reason) = (session.clone(), self.force_releases.path(grant));
@@ -139,7 +139,7 @@ impl Inspector {
             let keeps = *kept.borrow();
             let deleted = async {
                 tokio::time::sleep(keeps).await;
-                retry_unanswered(async || Ok(session.connection.delete(&reason).await?)).await
+                retry_unanswered(async || Ok(delete_own(&*session.connection, &reason).await?)).await
             };
             tokio::select! {
                 () = session.ended() => {}
@@ -148,6 +148,13 @@ impl Inspector {
         });
         keeps
     }
+}
+
+/// Deletes a node if it belongs to this session.
+async fn delete_own(connection: &dyn Connection, path: &str) -> Result<(), Failure> {
+    let read = connection.read_all(&[path.to_owned()]).await?;
+    let is_own = read.into_iter().flatten().any(|node| node.session == connection.id());
+    if is_own { connection.delete(path).await.map(drop) } else { Ok(()) }
 }
 
 /// A node of a holder or waiter, and its contents, if they may be read.

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::testing::about_time;
+use lock_testkit_servers::zookeeper::NodeKind;
 use lock_zk::{ClientOptions, ErrorKind, SessionState, ZkConfig, ZkLocks};
 
 use crate::support::{
@@ -267,6 +268,36 @@ fn a_forced_release_that_is_cut_short_leaves_no_reason() {
         .await;
         assert!(held.is_held(), "it was freed");
         held.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_forced_release_that_is_cut_short_leaves_the_reason_of_another_client() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth) = (link(&server), server.client().await.unwrap());
+        let operator = waiting_for(&link, LASTING, ms(500), PROMPTLY).await;
+        let holder = client(server.url(), LASTING).await;
+        let held = [holder.mutex("others").lock().await.unwrap(), holder.mutex("own").lock().await.unwrap()];
+        truth.create_all("/lock/forced").await.unwrap();
+        let hex = held[0].grant_id().to_string();
+        let others = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+        truth.create(&format!("/lock/forced/{others}"), b"another's", NodeKind::Persistent).await.unwrap();
+        // The operator does not learn that one is there. Its own, for the second lock, is deleted after that.
+        for held in &held {
+            let mute = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "/lock/forced/"));
+            let freed = operator.mutex(held.name().clone()).force_release(held.grant_id(), "stuck").await;
+            fails(freed, ErrorKind::Indeterminate);
+            mute.heal().unwrap();
+        }
+        eventually("its own reason is deleted", PROMPTLY, async || {
+            truth.children("/lock/forced").await.unwrap().unwrap().len() < 2
+        })
+        .await;
+        assert_eq!(truth.children("/lock/forced").await.unwrap().unwrap(), [others]);
+        for held in held {
+            held.release().await.unwrap();
+        }
     });
 }
 
