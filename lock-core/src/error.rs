@@ -47,6 +47,23 @@ pub enum ErrorKind {
     Closed,
 }
 
+impl ErrorKind {
+    /// All kinds, in the order of their declaration.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Unavailable,
+        Self::Indeterminate,
+        Self::TimedOut,
+        Self::Lost,
+        Self::NotHeld,
+        Self::Denied,
+        Self::InvalidArgument,
+        Self::LimitMismatch,
+        Self::Unsupported,
+        Self::Protocol,
+        Self::Closed,
+    ];
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -14,7 +14,6 @@ use crate::loss::LossReason;
 /// The meters of one client.
 #[derive(Clone)]
 pub(crate) struct Meters {
-    backend: &'static str,
     wait: Histogram,
     wake_to_grant: Histogram,
     hold: Histogram,
@@ -24,14 +23,18 @@ pub(crate) struct Meters {
     renewal_failures: Counter,
     cleanups_given_up: Counter,
     losses: [Counter; 4],
+    errors: [(ErrorKind, Counter); ErrorKind::ALL.len()],
 }
 
 impl Meters {
     pub(crate) fn new(backend: &'static str) -> Self {
         let losses = ["expired", "session_expired", "taken", "force_released"]
             .map(|reason| counter!("lock_losses_total", "backend" => backend, "reason" => reason));
+        let error = |kind: ErrorKind| {
+            let text = kind.to_string().replace(' ', "_");
+            (kind, counter!("lock_acquire_errors_total", "backend" => backend, "kind" => text))
+        };
         Self {
-            backend,
             wait: histogram!("lock_wait_seconds", "backend" => backend),
             wake_to_grant: histogram!("lock_wake_to_grant_seconds", "backend" => backend),
             hold: histogram!("lock_hold_seconds", "backend" => backend),
@@ -41,6 +44,7 @@ impl Meters {
             renewal_failures: counter!("lock_renewal_failures_total", "backend" => backend),
             cleanups_given_up: counter!("lock_cleanups_given_up_total", "backend" => backend),
             losses,
+            errors: ErrorKind::ALL.map(error),
         }
     }
 
@@ -62,8 +66,9 @@ impl Meters {
 
     /// An acquisition that ended with an error.
     pub(crate) fn failed(&self, kind: ErrorKind) {
-        let kind = || kind.to_string().replace(' ', "_");
-        tell(|| counter!("lock_acquire_errors_total", "backend" => self.backend, "kind" => kind()).increment(1));
+        if let Some((_, counter)) = self.errors.iter().find(|(of, _)| *of == kind) {
+            tell(|| counter.increment(1));
+        }
     }
 
     /// A hold that has ended, by a release or a loss.

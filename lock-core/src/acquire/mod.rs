@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// One attempt of an acquisition that began at this instant. With a limit it is given up then.
-    async fn acquire_once<F, T>(
+    pub(crate) async fn acquire_once<F, T>(
         self: &Arc<Self>,
         request: AcquireRequest<'_>,
         wait: Wait,
@@ -148,7 +148,10 @@ impl Core {
         F: Fn(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Acquired>,
     {
-        let attempt = self.attempt(&request).map_err(|error| self.named(error, request.name))?;
+        let attempt = self.attempt(&request).map_err(|error| {
+            self.keeper.meters.failed(error.kind());
+            self.named(error, request.name)
+        })?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let outcome = operation.run(self.ask(attempt, request.lease, wait, limit, ask)).await;
         match &outcome {

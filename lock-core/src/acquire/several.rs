@@ -77,10 +77,8 @@ async fn once(
         }
         Ok(SeveralLeases::Held) => operation.ends("refused"),
         Ok(SeveralLeases::OneByOne) => operation.ends("one_by_one"),
-        Err(error) => {
-            core.keeper.meters.failed(error.kind());
-            operation.fails(error);
-        }
+        // Whether the call has failed is for its caller to say, which may have another way.
+        Err(error) => operation.fails(error),
     }
     outcome
 }

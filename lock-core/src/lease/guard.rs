@@ -125,7 +125,8 @@ impl Lease {
     }
 
     /// Resolves when the lock is lost or released, and tells which. A task that waits for this ends with the hold; one that waits for
-    /// [`lost`](Lease::lost) would wait for ever after a release.
+    /// [`lost`](Lease::lost) would wait for ever after a release. It resolves when the release begins: the server may refuse a `try_lock`
+    /// that is made then.
     ///
     /// The future is independent of the guard (`Send + 'static`); ask for as many as you like, each resolves once and is pending for
     /// ever afterwards.
@@ -255,7 +256,8 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`], with the reason and, if `work` had ended by then, its value.
+    /// [`ErrorKind::Lost`], with the reason and, if `work` had ended by then, its value. [`ErrorKind::Indeterminate`] after a
+    /// [`downgrade`](crate::WriteGuard::downgrade) that was not answered.
     ///
     /// # Cancel safety
     /// Dropping it drops `work`; the guard is not touched.
@@ -363,12 +365,17 @@ impl Lease {
         asked(|| self.keeper.backend.is_answered(&self.live.attempt))
     }
 
-    /// Ends the lease without releasing the lock.
-    pub(crate) fn detach(mut self) {
+    /// Ends the lease without releasing the lock. A lease whose deadline has passed meanwhile comes back with the loss.
+    pub(crate) fn detach(mut self) -> Result<(), (Self, Error)> {
         self.keeper.end(&self.live, || ());
+        if let Some(reason) = self.live.loss() {
+            let error = self.named(Error::lost(Phase::Release, reason));
+            return Err((self, error));
+        }
         self.disarm();
         // Nothing is asked of this attempt any more: another one has the lock.
         asked(|| self.keeper.backend.forget(&self.live.attempt));
+        Ok(())
     }
 
     /// Has the drop of this release nothing any more; the hold is over.
@@ -404,5 +411,23 @@ impl fmt::Debug for Lease {
             .field("token", &self.live.token())
             .field("remaining", &self.remaining())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::VirtualClock;
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn a_lease_whose_deadline_has_passed_is_not_detached() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let guard = store.connect().mutex("a").with_ttl(Duration::from_secs(1)).lock().await.unwrap();
+        clock.advance(Duration::from_secs(2));
+        let (lease, error) = guard.into_lease().detach().unwrap_err();
+        assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(&LossReason::Expired)), "{error}");
+        assert!(!lease.is_held());
     }
 }

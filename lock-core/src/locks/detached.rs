@@ -75,8 +75,10 @@ impl DetachedMutex {
         let left_ms = u64::try_from(guard.remaining().as_millis()).unwrap_or(u64::MAX);
         let detached =
             Self { name: guard.name().clone(), grant: guard.grant_id(), token: guard.fencing_token(), left_ms };
-        guard.into_lease().detach();
-        Ok(detached)
+        match guard.into_lease().detach() {
+            Ok(()) => Ok(detached),
+            Err((lease, error)) => Err(DetachError { guard: MutexGuard::of(lease), error }),
+        }
     }
 }
 
@@ -99,7 +101,10 @@ pub(crate) async fn adopt(
         return Err(core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
     }
     let ask = async |attempt: Arc<Attempt>, _| backend.adopt(&attempt, detached.grant, detached.token).await;
-    core.acquire(request, Wait::Once, ask).await?.map(MutexGuard::of).ok_or_else(|| {
+    let began = core.keeper.clock.now();
+    core.acquire_once(request, Wait::Once, began, None, &ask).await?.map(MutexGuard::of).ok_or_else(|| {
+        // Nobody else holds it: no refusal.
+        core.keeper.meters.failed(ErrorKind::NotHeld);
         let what = "the servers have no such grant (any more): it has ended, or was adopted before";
         core.named(Error::new(ErrorKind::NotHeld, Phase::Acquire, what), &detached.name)
     })

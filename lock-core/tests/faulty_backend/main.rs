@@ -13,6 +13,7 @@ mod keeper;
 mod lab;
 mod late;
 mod leave;
+mod metrics;
 mod multi;
 mod outage;
 mod own;

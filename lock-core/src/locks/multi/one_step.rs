@@ -45,6 +45,7 @@ pub(super) async fn one_step(core: &Arc<Core>, locks: &[Lockable], wait: Wait) -
         Ok(SeveralLeases::Held) => return Ok(OneStep::Held),
         Ok(SeveralLeases::OneByOne) => return Ok(OneStep::OneByOne(Certainty::Known)),
         Err(error) if error.kind() == ErrorKind::Closed || wait.is_over(core.keeper.clock.now()) => {
+            core.keeper.meters.failed(error.kind());
             return Err(error);
         }
         Err(error) => return Ok(OneStep::OneByOne(Certainty::after(&error))),

@@ -1,8 +1,10 @@
 //! Several locks while they are being taken.
 
-use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::guard::MultiGuard;
 use super::one_guard::OneGuard;
@@ -10,11 +12,12 @@ use super::one_step::Certainty;
 use crate::acquire::CANCEL_GRACE;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::WorkError;
 
 /// The locks that a call has so far.
 pub(super) struct Taking {
     taken: MultiGuard,
+    /// The losses of what is taken, each of which is waited for once, however many locks are taken after it.
+    losses: FuturesUnordered<BoxFuture<'static, Error>>,
     clock: Arc<dyn Clock>,
     op_timeout: Duration,
     /// The time in which the quickest of them was taken. A release takes about as long at most: one request, of all at once. It may
@@ -27,7 +30,8 @@ pub(super) struct Taking {
 impl Taking {
     /// Nothing yet; a release is waited for by one operation timeout at most.
     pub(super) fn begin(clock: Arc<dyn Clock>, op_timeout: Duration, before: Certainty) -> Self {
-        Self { taken: MultiGuard::none(), clock, op_timeout, quickest: None, before }
+        let losses = FuturesUnordered::new();
+        Self { taken: MultiGuard::none(), losses, clock, op_timeout, quickest: None, before }
     }
 
     /// Asks for one lock more, for as long as the others are held; whether it was granted.
@@ -36,12 +40,16 @@ impl Taking {
         ask: impl Future<Output = Result<Option<OneGuard>, Error>>,
     ) -> Result<bool, Error> {
         let began = self.clock.now();
-        // A request that is cut short by a loss may have taken its lock, which is given back in the background.
-        let cut_short = |lost: WorkError<_>| lost.error.ended_early();
-        let granted = self.taken.while_held(ask).await.map_err(cut_short).and_then(identity)?;
+        let granted = tokio::select! {
+            biased;
+            // A request that is cut short by a loss may have taken its lock, which is given back in the background.
+            Some(lost) = self.losses.next() => return Err(lost.ended_early()),
+            granted = ask => granted?,
+        };
         let Some(guard) = granted else { return Ok(false) };
         let took = self.clock.now().since(began);
         self.quickest = Some(self.quickest.map_or(took, |quickest| quickest.min(took)));
+        self.losses.push(loss_of(&guard));
         self.taken.push(guard);
         Ok(true)
     }
@@ -69,6 +77,12 @@ impl Taking {
             Err(error) => Err(self.put_back().await.after(error)),
         }
     }
+}
+
+/// The loss of this lock, as an error.
+fn loss_of(guard: &OneGuard) -> BoxFuture<'static, Error> {
+    let (lost, name, backend) = (guard.lost(), guard.name().clone(), guard.keeper.backend_name);
+    async move { Error::lost(Phase::Hold, lost.await).with_name(&name).with_backend(backend) }.boxed()
 }
 
 /// Whether what a failed call had taken is known to be released.

@@ -1,0 +1,100 @@
+//! The counters of acquisitions that fail.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::multi::{lock_all, try_lock_all};
+use lock_core::{Client, ErrorKind};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+use crate::lab::{Fault, Faulty, Lab};
+
+/// The counters that were raised, by their names and kinds.
+#[derive(Debug, Clone, Default)]
+struct Counters(Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>);
+
+impl Counters {
+    /// A client that counts here.
+    fn connect(&self, lab: &Lab) -> Client<Faulty> {
+        metrics::with_local_recorder(self, || lab.connect())
+    }
+
+    /// The counters of errors and refusals that are not zero, without the label of the backend.
+    fn failures(&self) -> BTreeMap<String, u64> {
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counters
+            .iter()
+            .map(|(name, count)| (name.clone(), count.load(Ordering::Relaxed)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    }
+}
+
+impl Recorder for Counters {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let name = match (key.name(), key.labels().find(|label| label.key() == "kind")) {
+            ("lock_acquire_errors_total", Some(kind)) => kind.value().to_owned(),
+            ("lock_refusals_total", None) => "refusals".to_owned(),
+            _ => return Counter::noop(),
+        };
+        let count = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
+        Counter::from_arc(count)
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+fn only(name: &str, count: u64) -> BTreeMap<String, u64> {
+    BTreeMap::from([(name.to_owned(), count)])
+}
+
+#[tokio::test]
+async fn an_acquisition_with_an_argument_that_is_refused_is_counted() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    let locks = counters.connect(&lab);
+    let error = locks.mutex("").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(counters.failures(), only("invalid_argument", 1));
+}
+
+#[tokio::test]
+async fn a_step_for_several_locks_that_fails_is_no_failure_of_a_call_that_goes_on() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    lab.line.takes_several(0);
+    let locks = counters.connect(&lab);
+    lab.line.set(Fault::Silent);
+    let waiting = tokio::spawn(lock_all([locks.mutex("a"), locks.mutex("b")]));
+    lab.line.asked_times("several", 1).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_millis(2_100)).await;
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(counters.failures(), BTreeMap::new());
+
+    lab.line.set(Fault::Down);
+    let error = try_lock_all([locks.mutex("a"), locks.mutex("b")]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(counters.failures(), only("unavailable", 1));
+}
+
+#[tokio::test]
+async fn an_adoption_that_finds_nothing_is_no_refusal() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    let locks = metrics::with_local_recorder(&counters, || lab.store.connect());
+    let detached = locks.mutex("a").lock().await.unwrap().detach().await.unwrap();
+    let adopted = locks.adopt(&detached).await.unwrap();
+    assert_eq!(locks.adopt(&detached).await.unwrap_err().kind(), ErrorKind::NotHeld);
+    assert_eq!(counters.failures(), only("not_held", 1));
+    adopted.release().await.unwrap();
+}
