@@ -142,7 +142,7 @@ impl Locks {
     pub async fn adopt(&self, detached: &DetachedMutex) -> Result<MutexGuard, Error> {
         let Some(backend) = &self.adopt else {
             let what = "this backend's grants cannot be passed on";
-            return Err(self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
+            return Err(self.core.refuses(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
         };
         adopt(&self.core, backend, detached, self.core.options.lease).await
     }

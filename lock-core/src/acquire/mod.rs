@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// One attempt of an acquisition that began at this instant. With a limit it is given up then.
-    pub(crate) async fn acquire_once<F, T>(
+    async fn acquire_once<F, T>(
         self: &Arc<Self>,
         request: AcquireRequest<'_>,
         wait: Wait,
@@ -148,10 +148,7 @@ impl Core {
         F: Fn(Arc<Attempt>, Wait) -> T,
         T: Future<Output = Acquired>,
     {
-        let attempt = self.attempt(&request).map_err(|error| {
-            self.keeper.meters.failed(error.kind());
-            self.named(error, request.name)
-        })?;
+        let attempt = self.attempt(&request).map_err(|error| self.refuses(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
         let outcome = operation.run(self.ask(attempt, request.lease, wait, limit, ask)).await;
         match &outcome {
@@ -283,7 +280,7 @@ impl Core {
     /// Has a grant kept from now on.
     fn leased(self: &Arc<Self>, undo: Undo<'_>, live: Arc<LiveGrant>, grant: &Grant) -> Lease {
         undo.disarm();
-        self.keeper.register(&live);
+        self.keeper.register(&live, grant.sent_at);
         let lease = Lease::new(self.keeper.clone(), live);
         if let Some(woken_at) = grant.woken_at {
             self.keeper.meters.woken(lease.since().since(woken_at));
@@ -333,6 +330,12 @@ impl Core {
                 Err(self.named(Error::new(ErrorKind::Unsupported, Phase::Configure, what), name))
             }
         }
+    }
+
+    /// Completes and counts the error of an acquisition that the backend was not asked for, or whose request was cut short.
+    pub(crate) fn refuses(&self, error: Error, name: &LockName) -> Error {
+        self.keeper.meters.failed(error.kind());
+        self.named(error, name)
     }
 
     /// Completes an error with the names of lock and backend.

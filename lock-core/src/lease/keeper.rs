@@ -90,6 +90,8 @@ struct Registry {
     looks_at: BootInstant,
     /// Whether a lease was registered since the task looked last, even if it is gone again.
     in_use: bool,
+    /// The instant of the last doubt: what was asked for before may be a grant of a server that does not count any more.
+    doubted_at: BootInstant,
 }
 
 impl Keeper {
@@ -112,6 +114,7 @@ impl Keeper {
                 leases: LeaseTable::default(),
                 looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
+                doubted_at: BootInstant::from_origin(Duration::ZERO),
             }),
             longest_ttl: backend.longest_ttl(),
             background: Background::at(runtime),
@@ -123,9 +126,15 @@ impl Keeper {
         })
     }
 
-    /// Keeps a lease from now on.
-    pub(crate) fn register(self: &Arc<Self>, live: &Arc<LiveGrant>) {
-        self.schedule(&mut locked(&self.registry), live);
+    /// Keeps a lease from now on, which was asked for at `sent_at`.
+    pub(crate) fn register(self: &Arc<Self>, live: &Arc<LiveGrant>, sent_at: BootInstant) {
+        let mut registry = locked(&self.registry);
+        self.schedule(&mut registry, live);
+        let is_doubtful = sent_at < registry.doubted_at;
+        drop(registry);
+        if is_doubtful {
+            self.settle(live, Event::Suspect);
+        }
         if !self.background.is_running() {
             self.start();
         }
@@ -291,7 +300,10 @@ impl Keeper {
 
     /// Has every lease verified.
     fn suspect_all(&self) {
-        let all: Vec<_> = locked(&self.registry).leases.leases().cloned().collect();
+        let mut registry = locked(&self.registry);
+        registry.doubted_at = self.clock.now();
+        let all: Vec<_> = registry.leases.leases().cloned().collect();
+        drop(registry);
         for live in all {
             self.settle(&live, Event::Suspect);
         }
@@ -447,7 +459,7 @@ mod tests {
             let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
             let grant = Grant::new(None, clock.now(), lease.ttl);
             let live = LiveGrant::new(Arc::new(attempt), &grant, clock.now(), lease, Duration::ZERO);
-            keeper.register(&live);
+            keeper.register(&live, clock.now());
             keeper.end(&live, || ());
         };
         let mut idle_since = None;

@@ -98,15 +98,17 @@ pub(crate) async fn adopt(
     };
     if backend.guarantees().of(Guarantee::Adoption) == Support::No {
         let what = "this backend's grants cannot be passed on";
-        return Err(core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
+        return Err(core.refuses(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &detached.name));
     }
-    let ask = async |attempt: Arc<Attempt>, _| backend.adopt(&attempt, detached.grant, detached.token).await;
-    let began = core.keeper.clock.now();
-    core.acquire_once(request, Wait::Once, began, None, &ask).await?.map(MutexGuard::of).ok_or_else(|| {
+    let ask = async |attempt: Arc<Attempt>, _| {
+        let grant = backend.adopt(&attempt, detached.grant, detached.token).await?;
         // Nobody else holds it: no refusal.
-        core.keeper.meters.failed(ErrorKind::NotHeld);
         let what = "the servers have no such grant (any more): it has ended, or was adopted before";
-        core.named(Error::new(ErrorKind::NotHeld, Phase::Acquire, what), &detached.name)
+        grant.map(Some).ok_or_else(|| Error::new(ErrorKind::NotHeld, Phase::Acquire, what))
+    };
+    core.acquire(request, Wait::Once, ask).await?.map(MutexGuard::of).ok_or_else(|| {
+        let what = "the backend gave neither a grant nor an error";
+        core.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what), &detached.name)
     })
 }
 

@@ -162,6 +162,16 @@ impl RecordedMutex {
         self.core.operate(self.backend.peek_record(self.name())).await.map_err(|error| self.named(error))
     }
 
+    /// Resolves when the client is [closed](crate::Client::close), for whoever waits for something else than the lock, with the
+    /// [`Closed`](ErrorKind::Closed) error that an acquisition would give.
+    ///
+    /// # Cancel safety
+    /// Dropping it has no effect.
+    pub async fn closed(&self) -> Error {
+        self.core.keeper.shutdown.begun().await;
+        self.named(Error::new(ErrorKind::Closed, Phase::Acquire, "the client was closed"))
+    }
+
     /// Waits for the lock, and stamps the record.
     ///
     /// # Errors

@@ -46,6 +46,27 @@ async fn every_lease_is_verified_when_the_server_may_have_forgotten_it() {
     assert_eq!(lab.line.asked("renew"), 3, "verified more than once");
 }
 
+/// Its answer came from a server that does not count any more, after the client had gone over to another one.
+#[tokio::test]
+async fn a_grant_that_was_asked_for_before_a_doubt_is_verified_at_once() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let kept = locks.mutex("kept").with_lease(minute()).lock().await.unwrap();
+    lab.settle().await;
+    lab.line.set(Fault::KeepsAnswers);
+    let asking = tokio::spawn(async move { locks.mutex("gone").with_lease(minute()).try_lock().await });
+    lab.line.asked_times("try_lock", 1).await;
+    lab.pass(Duration::from_millis(10)).await;
+    lab.store.lose("gone");
+    lab.line.raises_doubts();
+    lab.line.asked_times("renew", 1).await;
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_millis(100)).await;
+    let guard = asking.await.unwrap().unwrap().unwrap();
+    assert_eq!(soon("the loss is found", guard.lost()).await, LossReason::Taken);
+    assert!(kept.is_held());
+}
+
 #[tokio::test]
 async fn a_lease_is_verified_when_the_server_may_have_forgotten_it_before_the_keeper_runs() {
     let lab = Lab::new();

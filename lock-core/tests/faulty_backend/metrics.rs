@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::multi::{lock_all, try_lock_all};
-use lock_core::{Client, ErrorKind};
+use lock_core::{Client, ErrorKind, Owner};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
 use crate::lab::{Fault, Faulty, Lab};
@@ -67,6 +67,25 @@ async fn an_acquisition_with_an_argument_that_is_refused_is_counted() {
     let error = locks.mutex("").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert_eq!(counters.failures(), only("invalid_argument", 1));
+    let error = locks.reentrant("a").with_ttl(Duration::from_millis(1)).try_lock(&Owner::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(counters.failures(), only("invalid_argument", 2));
+}
+
+#[tokio::test]
+async fn a_loss_that_ends_a_wait_for_several_locks_is_counted() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    let locks = metrics::with_local_recorder(&counters, || lab.store.connect());
+    let held = lab.store.connect().mutex("b").lock().await.unwrap();
+    let waiting = tokio::spawn(lock_all([locks.mutex("a"), locks.mutex("b")]));
+    let a = lab.store.connect().mutex("a");
+    while a.inspect().await.unwrap().holders.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    lab.store.lose("a");
+    waiting.await.unwrap().unwrap_err();
+    assert_eq!(counters.failures(), only("lock_lost", 1));
+    held.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> R
         OneStep::Held => Certainty::Known,
         OneStep::OneByOne(before) => before,
     };
-    let mut taking = Taking::begin(core.keeper.clock.clone(), core.options.op_timeout, before);
+    let mut taking = Taking::begin(core.clone(), before);
     for lock in &locks {
         if let Err(error) = taking.one(async { lock.lock().await.map(Some) }).await {
             return Err(taking.put_back().await.after(error));
@@ -126,7 +126,7 @@ pub async fn try_lock_all_for(
         OneStep::Held => Certainty::Known,
         OneStep::OneByOne(before) => before,
     };
-    let mut taking = Taking::begin(clock.clone(), core.options.op_timeout, before);
+    let mut taking = Taking::begin(core.clone(), before);
     for lock in &locks {
         let wait = match deadline.has_passed(clock.now()) {
             true if wait.is_zero() => Wait::Try,
@@ -135,7 +135,9 @@ pub async fn try_lock_all_for(
         };
         // One end for all of them, however many answers come late.
         let one = bound::by(&**clock, deadline.instant(), core.options.op_timeout, Phase::Wait, lock.acquire(wait));
-        match taking.one(one).await {
+        // That end says nothing of the lock.
+        let complete = |error: Error| if error.name().is_some() { error } else { core.refuses(error, lock.name()) };
+        match taking.one(async { one.await.map_err(complete) }).await {
             Ok(true) => {}
             Ok(false) => {
                 // Nobody's next try is to meet what this one had.

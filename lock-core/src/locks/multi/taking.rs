@@ -9,8 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::guard::MultiGuard;
 use super::one_guard::OneGuard;
 use super::one_step::Certainty;
-use crate::acquire::CANCEL_GRACE;
-use crate::clock::Clock;
+use crate::acquire::{CANCEL_GRACE, Core};
 use crate::error::{Error, ErrorKind, Phase};
 
 /// The locks that a call has so far.
@@ -18,8 +17,7 @@ pub(super) struct Taking {
     taken: MultiGuard,
     /// The losses of what is taken, each of which is waited for once, however many locks are taken after it.
     losses: FuturesUnordered<BoxFuture<'static, Error>>,
-    clock: Arc<dyn Clock>,
-    op_timeout: Duration,
+    core: Arc<Core>,
     /// The time in which the quickest of them was taken. A release takes about as long at most: one request, of all at once. It may
     /// have been waited for, however, on a link that is quick.
     quickest: Option<Duration>,
@@ -28,10 +26,9 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// Nothing yet; a release is waited for by one operation timeout at most.
-    pub(super) fn begin(clock: Arc<dyn Clock>, op_timeout: Duration, before: Certainty) -> Self {
-        let losses = FuturesUnordered::new();
-        Self { taken: MultiGuard::none(), losses, clock, op_timeout, quickest: None, before }
+    /// Nothing yet.
+    pub(super) fn begin(core: Arc<Core>, before: Certainty) -> Self {
+        Self { taken: MultiGuard::none(), losses: FuturesUnordered::new(), core, quickest: None, before }
     }
 
     /// Asks for one lock more, for as long as the others are held; whether it was granted.
@@ -39,26 +36,29 @@ impl Taking {
         &mut self,
         ask: impl Future<Output = Result<Option<OneGuard>, Error>>,
     ) -> Result<bool, Error> {
-        let began = self.clock.now();
+        let began = self.core.keeper.clock.now();
         let granted = tokio::select! {
             biased;
             // A request that is cut short by a loss may have taken its lock, which is given back in the background.
-            Some(lost) = self.losses.next() => return Err(lost.ended_early()),
+            Some(lost) = self.losses.next() => return Err(self.failed(lost.ended_early())),
             granted = ask => granted?,
         };
         let Some(guard) = granted else { return Ok(false) };
-        let took = self.clock.now().since(began);
+        let took = self.core.keeper.clock.now().since(began);
         self.quickest = Some(self.quickest.map_or(took, |quickest| quickest.min(took)));
         self.losses.push(loss_of(&guard));
         self.taken.push(guard);
+        // A loss is told by a timer, which there may be none of outside of a runtime.
+        self.taken.check(Phase::Hold).map_err(|lost| self.failed(lost))?;
         Ok(true)
     }
 
     /// Releases what a failed call had taken. What is not confirmed in time goes on in the background.
     pub(super) async fn put_back(self) -> PutBack {
-        let slow = self.quickest.unwrap_or_default().saturating_mul(2).min(self.op_timeout);
+        let (clock, op_timeout) = (&self.core.keeper.clock, self.core.options.op_timeout);
+        let slow = self.quickest.unwrap_or_default().saturating_mul(2).min(op_timeout);
         let grace = CANCEL_GRACE.max(slow);
-        let late = self.clock.sleep_until(self.clock.now().plus(grace));
+        let late = clock.sleep_until(clock.now().plus(grace));
         tokio::select! {
             biased;
             released = self.taken.release() => match released {
@@ -74,8 +74,17 @@ impl Taking {
     pub(super) async fn checked(self) -> Result<MultiGuard, Error> {
         match self.taken.check(Phase::Acquire) {
             Ok(()) => Ok(self.taken),
-            Err(error) => Err(self.put_back().await.after(error)),
+            Err(lost) => {
+                let lost = self.failed(lost);
+                Err(self.put_back().await.after(lost))
+            }
         }
+    }
+
+    /// Counts an error that no request of the call has told.
+    fn failed(&self, error: Error) -> Error {
+        self.core.keeper.meters.failed(error.kind());
+        error
     }
 }
 
@@ -102,5 +111,45 @@ impl PutBack {
         let what = "what was taken before may still be held: its release is not confirmed";
         let unknown = Error::indeterminate(Phase::Acquire, what);
         unknown.with_source(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll};
+
+    use futures_util::task::noop_waker;
+
+    use super::*;
+    use crate::ErrorKind;
+    use crate::clock::VirtualClock;
+    use crate::memory::MemoryStore;
+    use crate::multi::lock_all;
+
+    /// Outside of a runtime no timer tells of a loss.
+    #[test]
+    fn without_a_runtime_a_lock_that_is_over_ends_the_wait_when_the_next_one_is_granted() {
+        let clock = VirtualClock::new();
+        let store = MemoryStore::with_clock(clock.clone());
+        let (locks, other) = (store.connect(), store.connect());
+        let held = ["b", "c"].map(|name| {
+            let lock = other.mutex(name).with_ttl(Duration::from_secs(3600));
+            lock.lock().now_or_never().unwrap().unwrap()
+        });
+        let all = ["a", "b", "c"].map(|name| locks.mutex(name).with_ttl(Duration::from_secs(1)));
+        let waker = noop_waker();
+        let (mut waiting, mut cx) = (pin!(lock_all(all)), Context::from_waker(&waker));
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        clock.advance(Duration::from_secs(2));
+        let [b, _c] = held;
+        b.release().now_or_never().unwrap().unwrap();
+        // What was taken is released first, which takes some polls.
+        let told = (0..100).find_map(|_| match waiting.as_mut().poll(&mut cx) {
+            Poll::Ready(outcome) => Some(outcome.unwrap_err()),
+            Poll::Pending => None,
+        });
+        let told = told.expect("it goes on to wait for the last one");
+        assert_eq!((told.kind(), told.name()), (ErrorKind::Lost, Some("a")), "{told}");
     }
 }

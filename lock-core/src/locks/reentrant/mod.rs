@@ -254,10 +254,10 @@ impl ReentrantMutex {
     async fn enter(&self, owner: &Owner, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
         if self.max_depth == 0 {
             let what = "no level is allowed: with_max_depth is 0";
-            return Err(self.core.named(Error::invalid(Phase::Configure, what), &self.name));
+            return Err(self.core.refuses(Error::invalid(Phase::Configure, what), &self.name));
         }
         // A nested lock asks nobody: wishes that cannot be met would end the lease of all levels.
-        self.core.keeper.check_lease(&self.lease).map_err(|error| self.core.named(error, &self.name))?;
+        self.core.keeper.check_lease(&self.lease).map_err(|error| self.core.refuses(error, &self.name))?;
         let entry = self.core.owners.inside.shared(&self.name, owner.id());
         if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
@@ -338,7 +338,7 @@ impl ReentrantMutex {
         let left = patience.saturating_sub(silent);
         if left.is_zero() || wait.deadline().is_none() {
             let what = "the server gave no answer to the request of another task of this owner";
-            return Err(self.core.named(Error::unavailable(Phase::Wait, what), &self.name));
+            return Err(self.core.refuses(Error::unavailable(Phase::Wait, what), &self.name));
         }
         Ok(left)
     }

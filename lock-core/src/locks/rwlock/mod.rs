@@ -413,7 +413,7 @@ impl RwLock {
         let used = self.core.owners.uses.exclusive(&self.name, owner.id(), |grant| self.is_in_use(grant));
         used.map(Some).ok_or_else(|| {
             let what = "this owner already uses the lock: it would wait for itself (there is no upgrade; downgrade a write guard)";
-            self.core.named(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name)
+            self.core.refuses(Error::new(ErrorKind::Unsupported, Phase::Acquire, what), &self.name)
         })
     }
 
