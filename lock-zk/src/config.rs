@@ -221,7 +221,6 @@ impl ZkConfig {
             credentials: self.credentials.clone(),
             tls: self.tls.clone(),
             access: self.access.clone(),
-            once: false,
         };
         Ok(SessionOptions { client_crate: by, connect: options, tick, patience: self.client.patience })
     }

@@ -150,9 +150,12 @@ impl Inspector {
     }
 }
 
-/// Deletes a node if it belongs to this session.
+/// Deletes a node if it belongs to this session. One whose making was not answered may be on its way to this server.
 async fn delete_own(connection: &dyn Connection, path: &str) -> Result<(), Failure> {
-    let read = connection.read_all(&[path.to_owned()]).await?;
+    let paths = [path.to_owned()];
+    let (synced, read) = (connection.sync(path), connection.read_all(&paths));
+    synced.await?;
+    let read = read.await?;
     let is_own = read.into_iter().flatten().any(|node| node.session == connection.id());
     if is_own { connection.delete(path).await.map(drop) } else { Ok(()) }
 }

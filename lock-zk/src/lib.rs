@@ -108,14 +108,14 @@ impl ZkLocks {
     /// `zk://host[:port][,host[:port]…][/chroot]`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if no server answers within the session's timeout (over TLS also if certificates are not
-    /// accepted, which the client crate does not tell apart); it comes up to 0.4 s later, as the first eight servers are looked
+    /// [`ErrorKind::Unavailable`] if no session that can be kept is open within the session's timeout (over TLS also if certificates are not
+    /// accepted, which the client crate does not tell apart); it comes up to 0.5 s later, as the first eight servers are looked
     /// at for what is wrong with each. [`ErrorKind::InvalidArgument`] for a wrong URL, a chroot that does not exist, or servers that
     /// grant a session of less than five quarters of a tick; [`ErrorKind::Denied`] if the credentials are refused or the chroot may not
     /// be read.
     ///
     /// # Cancel safety
-    /// Nothing is left of a dropped call.
+    /// At most a session without nodes is left of a dropped call, until its timeout.
     pub async fn connect(url: impl Into<String>) -> Result<Self, Error> {
         Self::connect_with(ZkConfig::new(url)).await
     }
@@ -126,7 +126,7 @@ impl ZkLocks {
     /// [`ErrorKind::InvalidArgument`] also if an option is out of its range; the others of [`connect`](ZkLocks::connect).
     ///
     /// # Cancel safety
-    /// Nothing is left of a dropped call.
+    /// At most a session without nodes is left of a dropped call, until its timeout.
     pub async fn connect_with(config: ZkConfig) -> Result<Self, Error> {
         Self::over(config, ClientCrate::ZookeeperClient).await
     }

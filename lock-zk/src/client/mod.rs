@@ -116,9 +116,6 @@ pub(crate) struct ConnectOptions {
     pub(crate) tls: Option<Tls>,
     /// The rights to what is made.
     pub(crate) access: Access,
-    /// Whether each server is tried once only, instead of again and again until the session's timeout has passed. `zookeeper-async`
-    /// does that anyway.
-    pub(crate) once: bool,
 }
 
 /// A node that this session has made.

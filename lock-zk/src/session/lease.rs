@@ -65,6 +65,22 @@ impl SessionLease {
         passed <= self.lasts.saturating_sub(self.ping) / 3
     }
 
+    /// Whether enough is left at this instant for two heartbeats with a ping in between.
+    pub fn can_be_kept(&self, now: BootInstant) -> bool {
+        self.end.since(now) > self.proof()
+    }
+
+    /// Returns for how long, from this instant on, the heartbeats that keep it may be put off.
+    pub fn spare(&self, now: BootInstant) -> Duration {
+        self.end.since(now).saturating_sub(self.proof() + self.heartbeat_interval)
+    }
+
+    /// The time between two heartbeats of which the later one proves the other.
+    fn proof(&self) -> Duration {
+        let heartbeats = self.ping.as_nanos().div_ceil(self.heartbeat_interval.as_nanos().max(1));
+        self.heartbeat_interval * u32::try_from(heartbeats).unwrap_or(u32::MAX)
+    }
+
     /// Returns the time between two heartbeats.
     pub fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_interval
@@ -189,6 +205,27 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_kept_by_heartbeats_that_begin_when_its_spare_time_is_over() {
+        let timeout = Duration::from_secs(10);
+        for tick in [200, 2_000, 4_000, 6_000, 8_000] {
+            let tick = Duration::from_millis(tick);
+            for opened_at in (0..10_000).step_by(100).map(at) {
+                let mut lease = SessionLease::new(at(0), timeout, tick);
+                let spare = lease.spare(opened_at);
+                if spare.is_zero() {
+                    continue;
+                }
+                assert!(lease.can_be_kept(opened_at.plus(spare)));
+                for heartbeat in 0..100 {
+                    let sent_at = opened_at.plus(spare + lease.heartbeat_interval() * heartbeat);
+                    lease.answered(sent_at, sent_at.plus(Duration::from_millis(5)));
+                    assert!(!lease.is_over(sent_at), "over at heartbeat {heartbeat} with a tick of {tick:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_passed_end_is_final() {
         let mut lease = lease();
         lease.answered(at(5_000), at(5_010));
@@ -198,6 +235,7 @@ mod tests {
         lease.answered(at(9_899), at(9_900));
         assert!(lease.is_over(at(9_900)), "a later answer does not revive it");
     }
+
     #[test]
     fn a_session_that_is_given_up_is_over() {
         let mut lease = lease();

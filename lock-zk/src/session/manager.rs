@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{log, supervised, wait};
 use lock_core::{Error, Phase};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::lease::longest_tick;
 use super::{OnSessionEnd, Session, SessionState, SessionStatus, Sessions};
@@ -23,8 +25,8 @@ use crate::error;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(750);
 
-/// The sessions that are opened, at most, until one of them was opened soon enough.
-const MOST_OPENED: usize = 3;
+/// The time by which the first opening may exceed the session's timeout. An end of the client crate's own comes before, and says more.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// The time between two looks for requests without an answer, and the age of one behind which a heartbeat is sent, whose answer
 /// tells whether that one was lost.
@@ -65,11 +67,13 @@ impl Drop for Over<'_> {
 /// Those of [`error::of_connect`], if no session could be opened.
 pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Result<Sessions, Error> {
     let servers = &options.connect.servers;
-    let first = match options.open(false).await {
+    let until = Instant::now() + options.connect.timeout + GRACE;
+    let first = match options.open_first(until).await {
         Ok(first) => first,
         Err(failure) => return Err(error::of_connect(diagnosis::diagnosed(failure, servers).await, servers)),
     };
-    options.check_chroot(&first).await?;
+    let checked = timeout_at(until, options.check_chroot(&first)).await;
+    checked.unwrap_or_else(|_| Err(error::of_connect(late(), servers)))?;
     let (current, current_seen) = watch::channel(Some(first.clone()));
     let status = SessionStatus { state: SessionState::Connected, answered_until: SystemClock.now(), refusal: None };
     let (status, status_seen) = watch::channel(status);
@@ -80,29 +84,67 @@ pub(super) async fn start(options: SessionOptions, on_end: OnSessionEnd) -> Resu
 }
 
 impl SessionOptions {
-    /// Opens a session, by one try at each server or by as many as there are in its timeout. What was asked for long ago, since no server
-    /// was reached, would have next to nothing left of its lease: then another one is opened, by the servers that are reached now. If none
-    /// is, what is left of the first one counts.
-    async fn open(&self, once: bool) -> Result<Arc<Session>, Failure> {
-        let mut session = self.open_one(once).await?;
-        for _ in 1..MOST_OPENED {
-            if session.lease().is_fresh(SystemClock.now()) {
+    /// Opens the first session, by as many rounds as there are until then. The pauses are ours, as they are where a session is followed by
+    /// another one: the crate, left to itself, tries without a pause when its time is over, for as long as there is no network.
+    async fn open_first(&self, until: Instant) -> Result<Arc<Session>, Failure> {
+        let mut last = late();
+        for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
+            let next = Instant::now() + pause;
+            match timeout_at(until, self.open()).await {
+                Ok(Err(failure)) if !matches!(failure.fate, Fate::Denied | Fate::Invalid | Fate::Missing) => {
+                    last = failure
+                }
+                Ok(outcome) => return outcome,
+                Err(_) => break,
+            }
+            if next >= until {
                 break;
             }
-            let next = self.open_one(true).await;
-            let is_over = session.lease().is_over(SystemClock.now());
-            if next.is_ok() || is_over {
-                session.connection.close();
-                session = next?;
-            } else {
-                break;
-            }
+            sleep_until(next).await;
         }
-        Ok(session)
+        Err(last)
     }
 
-    async fn open_one(&self, once: bool) -> Result<Arc<Session>, Failure> {
-        let connection = self.client_crate.connect(&ConnectOptions { once, ..self.connect.clone() }).await?;
+    /// Opens a session, by one try at each server. One that took long to open has little left of its lease: then one more is opened, for as
+    /// long as the first one can wait, which is sent a heartbeat meanwhile. The one that lasts longer counts, if it can be kept.
+    async fn open(&self) -> Result<Arc<Session>, Failure> {
+        let first = self.open_one().await?;
+        let now = SystemClock.now();
+        if first.lease().is_fresh(now) {
+            return Ok(first);
+        }
+        let spare = first.lease().spare(now);
+        let limit = if spare.is_zero() { self.connect.timeout } else { spare };
+        let next = {
+            let kept = heartbeat(&*first.connection, now).map(|(sent_at, answer)| {
+                if answer.is_ok() {
+                    first.lease().answered(sent_at, SystemClock.now());
+                }
+            });
+            match select(Box::pin(timeout(limit, self.open_one())), kept).await {
+                Either::Left((next, _)) => next,
+                Either::Right(((), next)) => next.await,
+            }
+        };
+        let (better, why) = match next {
+            Ok(Ok(next)) => {
+                let is_better = next.lease().end() >= first.lease().end();
+                let (better, other) = if is_better { (next, first) } else { (first, next) };
+                other.connection.close();
+                (better, late())
+            }
+            Ok(Err(failure)) => (first, failure),
+            Err(_) => (first, late()),
+        };
+        if better.lease().can_be_kept(SystemClock.now()) {
+            return Ok(better);
+        }
+        better.connection.close();
+        Err(why)
+    }
+
+    async fn open_one(&self) -> Result<Arc<Session>, Failure> {
+        let connection = self.client_crate.connect(&self.connect).await?;
         let (granted, tick) = (connection.timeout(), self.tick);
         if tick > longest_tick(granted) {
             connection.close();
@@ -244,7 +286,7 @@ impl SessionTask {
             let opened = tokio::select! {
                 biased;
                 _ = alive.changed() => return None,
-                opened = self.options.open(true) => opened,
+                opened = self.options.open() => opened,
             };
             match opened {
                 Ok(session) => return Some(self.opened(session)),
@@ -293,6 +335,11 @@ impl SessionTask {
 async fn until_closed(connection: &dyn Connection) {
     let ended = async { while connection.link_changed().await != LinkState::Ended {} };
     let _ = tokio::time::timeout(connection.timeout(), ended).await;
+}
+
+/// The failure of an opening for which no time is left.
+fn late() -> Failure {
+    Failure { fate: Fate::Unknown, source: "no session that can be kept was opened in time".into() }
 }
 
 fn heartbeat(connection: &dyn Connection, sent_at: BootInstant) -> Heartbeat {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use zookeeper_client::SaslOptions;
 use zookeeper_client::{Acl, AuthId, Client, Connector, Permission};
 
-use super::Failure;
 #[cfg(feature = "tls")]
 use super::tls;
+use super::{Failure, Fate};
 use crate::access::{Access, Credentials};
 use crate::client::ConnectOptions;
 
@@ -21,25 +21,42 @@ const STARVED: Duration = Duration::from_secs(1);
 /// silent one twice in a row would cost its timeout twice.
 const TRIES: usize = 16;
 
+/// The number of silences after which the opening of a session by the only server is given up.
+const SILENCES: u32 = 2;
+
 /// Opens a session with one of the servers.
 pub(super) async fn open(options: &ConnectOptions) -> Result<Client, Failure> {
     // A hung server is to be left soon enough for another one to keep the session; a starved one is not hung.
     let silence = (options.timeout / 5).max(STARVED.min(options.timeout * 2 / 5));
     let connector = Client::connector().with_session_timeout(options.timeout).with_connection_timeout(silence);
-    let connector = if options.once { connector.with_fail_eagerly() } else { connector };
+    // Each address is tried once; whoever asks for a session tries again.
+    let connector = connector.with_fail_eagerly();
     let connector = with_credentials(connector, options.credentials.as_ref());
     let target = format!("{}{}", addresses(options), options.chroot);
-    match &options.tls {
-        #[cfg(feature = "tls")]
-        Some(certificates) => tls::connect(connector, certificates, &target).await,
-        // Without the feature, TLS was refused with the configuration.
-        _ => Ok(connector.connect(&target).await?),
+    let opened = async {
+        match &options.tls {
+            #[cfg(feature = "tls")]
+            Some(certificates) => tls::connect(connector, certificates, &target).await,
+            // Without the feature, TLS was refused with the configuration.
+            _ => Ok(connector.connect(&target).await?),
+        }
+    };
+    if !is_only(options) {
+        return opened.await;
     }
+    // A server that is silent is not to be tried as often as one that refuses.
+    let silent = |_| Err(Failure { fate: Fate::Unknown, source: "the server opened no session in time".into() });
+    tokio::time::timeout(silence * SILENCES, opened).await.unwrap_or_else(silent)
+}
+
+/// Whether there is one server only.
+fn is_only(options: &ConnectOptions) -> bool {
+    !options.servers.contains(',')
 }
 
 /// Returns the servers, as the crate is to try them.
-fn addresses(ConnectOptions { servers, once, .. }: &ConnectOptions) -> String {
-    if *once || servers.contains(',') { servers.clone() } else { vec![&**servers; TRIES].join(",") }
+fn addresses(options: &ConnectOptions) -> String {
+    if is_only(options) { vec![&*options.servers; TRIES].join(",") } else { options.servers.clone() }
 }
 
 /// Returns a connector that shows these credentials on every connection.
