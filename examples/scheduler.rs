@@ -1,4 +1,5 @@
-//! A small scheduler: several processes with the same cron expression, each run done by one of them, also when one is killed.
+//! A small scheduler: several processes with the same cron expression, each run begun by one of them at most. When one is killed, its
+//! run is not done again, nor are those that follow while its lease or session lasts.
 //!
 //! `cargo run --example scheduler -- redis://127.0.0.1:6379 --runs 10` or `-- zk://127.0.0.1:2181`. It starts three processes, kills the
 //! one that is at it in the middle of a run, and counts the runs.

@@ -88,7 +88,8 @@ impl Election {
     }
 
     /// Sets how long a leader that has stepped down, or lost its lock, waits before it campaigns again: not at all by default. It counts from
-    /// the end of its [`Leadership`]: a clone of this election that waits already when the lock is lost may lead before that.
+    /// the end of its [`Leadership`]: a clone of this election that waits already when the lock is lost may lead before that. Times above
+    /// 365 days are cut to that. A campaign that waits ends with [`ErrorKind::Closed`] when the client is closed.
     #[must_use]
     pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
         self.cool_down = cool_down;
@@ -103,7 +104,8 @@ impl Election {
     /// [`ErrorKind::Protocol`] if the record is of something else, such as a job of this name that runs once: it stays as it is.
     ///
     /// # Cancel safety
-    /// May be dropped at any await point: nothing of the campaign stays behind.
+    /// May be dropped at any await point: no lock, queue entry or renewal stays behind. The record may be stamped, and may hold this
+    /// process's address, of a term that is over.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         let margin = self.checked_margin()?;
         let announcement = Announcement { address: self.address.clone() }.to_bytes(self.lock.name())?;
@@ -187,7 +189,11 @@ impl Election {
     async fn cooled_lock(&self) -> Result<RecordedGuard, Error> {
         loop {
             if let Some(until) = self.standing.cools_until() {
-                tokio::time::sleep_until(until).await;
+                tokio::select! {
+                    biased;
+                    error = self.lock.closed() => return Err(error),
+                    () = tokio::time::sleep_until(until) => {}
+                }
             }
             let guard = self.lock.lock().await?;
             if self.standing.cools_until().is_none_or(|until| until <= tokio::time::Instant::now()) {
@@ -237,6 +243,9 @@ impl Election {
     /// An address is kept for the [retention](RecordedMutex::with_retention) of its record, 30 days unless set otherwise.
     /// [`run`](Election::run) writes it down again before that is over; whoever leads by [`campaign`](Election::campaign) for longer
     /// [announces](Leadership::announce) it again.
+    ///
+    /// Each call inspects the lock, which lists up to 500 of its waiters, and reads the record; both once more if it finds no leader. For a
+    /// question that comes often there is [`is_leading`](Election::is_leading), which asks no server.
     ///
     /// # Errors
     /// Those of [`RecordedMutex::read`] and [`Mutex::inspect`](lock_core::Mutex::inspect);

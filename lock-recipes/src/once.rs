@@ -51,7 +51,9 @@ pub enum Failures {
 ///
 /// A plain mutex does not do that: a job that takes 10 ms is over, and its lock free, when the next process's timer goes off.
 /// Here the latest slot is written into the [record](lock_core::RecordedMutex) beside the lock, before the job begins and when it
-/// has ended. A slot that is not later than the recorded one is skipped, after one request and without the lock.
+/// has ended. An earlier slot, and the latest one when it is done, is skipped after one request and without the lock. Whether somebody
+/// is at the latest one only the lock tells: a call for it takes the lock, and is [busy](Outcome::Busy) if it cannot have it. Once the
+/// lock is free, the slot is skipped or run again, after a crash by [`Attempts`] and after a failure by [`Failures`].
 ///
 /// # What it promises
 /// At most once per slot, or at least once, [by choice](Attempts); never exactly once. It promises as much as the backend does of its
@@ -63,11 +65,12 @@ pub enum Failures {
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
-/// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; the lock takes the
-/// [wait](Once::with_wait) and one more, and so does releasing it; a call that finds somebody at it asks who that is, in one more; the
-/// write before the job is sent four times at most, with 1.25 s of pauses in between, for as long as the lock is held; the write behind the
-/// job is sent likewise, and then each second until one TTL has passed. A job that ends while its beginning is written again waits for that,
-/// one operation timeout at most. A skip that refreshes an old record takes and releases the lock for that.
+/// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; if it failed, a
+/// call with a [wait](Once::with_wait) goes on all the same; the lock takes the wait and one operation timeout, and releasing it one; a
+/// call that finds somebody at it reads again and asks who that is, in one each; the write before the job is sent four times at most, with
+/// 1.25 s of pauses in between, for as long as the lock is held; the write behind the job is sent likewise, and then each second until one
+/// TTL has passed. A job that ends while its beginning is written again waits for that, one operation timeout at most. A skip that
+/// refreshes an old record takes and releases the lock for that.
 ///
 /// # Examples
 /// ```
@@ -127,6 +130,8 @@ impl Once {
     /// next caller after the end of its lease. If slots come more often, wait for one TTL and what the backend keeps beyond it, so that
     /// none is skipped. On memcached that is 6 s more. On ZooKeeper the session's timeout and one tick replace the TTL. Add one operation
     /// timeout everywhere.
+    ///
+    /// A server that does not answer is waited for likewise, for the client's [patience](lock_core::ClientOptions::patience) at most.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -284,18 +289,24 @@ impl Once {
         F: Future<Output = T>,
     {
         self.check_ttl().map_err(OnceError::NotRun)?;
-        let seen =
-            self.lock.peek().await.and_then(|record| self.progress(record.as_ref())).map_err(OnceError::NotRun)?;
-        // Without the lock nobody can tell whether who has begun it is still at it.
-        if let Some(seen) = seen.filter(|seen| self.is_over(seen, slot) && !seen.is_open(slot)) {
-            if seen.is_older_than(self.lock.retention() / 2) {
-                self.refresh(&seen).await;
+        let over = match self.seen_over(slot).await {
+            // The wait may outlast that, and whoever has the lock reads the record again.
+            Err(error) if !self.wait.is_zero() && may_pass(error.kind()) => None,
+            over => over.map_err(OnceError::NotRun)?,
+        };
+        if let Some(over) = over {
+            if over.is_older_than(self.lock.retention() / 2) {
+                self.refresh(&over).await;
             }
-            return Ok(seen.skipped());
+            return Ok(over.skipped());
         }
         let guard = match self.lock.try_lock_for(self.wait).await {
             Ok(Some(guard)) => guard,
-            Ok(None) => return Ok(Outcome::Busy(self.holder().await)),
+            // The job may have ended meanwhile, and somebody else have the lock since.
+            Ok(None) => match self.seen_over(slot).await {
+                Ok(Some(over)) => return Ok(over.skipped()),
+                _ => return Ok(Outcome::Busy(self.holder().await)),
+            },
             Err(error) => return Err(OnceError::NotRun(error)),
         };
         let found = match self.progress(Some(guard.record())) {
@@ -407,6 +418,13 @@ impl Once {
             log(|| tracing::debug!(name = %self.lock.name(), error = %failed.error, "the lock of a job was not left"));
             failed.error
         })
+    }
+
+    /// Looks into the record, without the lock, for a progress by which this slot is over. Without the lock nobody can tell whether
+    /// somebody is still at a slot that was begun.
+    async fn seen_over(&self, slot: Slot) -> Result<Option<Progress>, Error> {
+        let seen = self.progress(self.lock.peek().await?.as_ref())?;
+        Ok(seen.filter(|seen| self.is_over(seen, slot) && !seen.is_open(slot)))
     }
 
     /// Whether a job that came so far is not to be run in this slot any more, once the lock is free.

@@ -34,7 +34,7 @@ impl Standing {
 
     /// Has the candidate not campaign for so long.
     pub(crate) fn cool_down(&self, time: Duration) {
-        self.latest().cools_until = Instant::now().checked_add(time).or_else(|| Instant::now().checked_add(LONGEST));
+        self.latest().cools_until = Instant::now().checked_add(time.min(LONGEST));
     }
 
     pub(crate) fn cools_until(&self) -> Option<Instant> {
@@ -58,5 +58,19 @@ impl Standing {
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_without_campaigns_lasts_for_a_year_at_most() {
+        let standing = Standing::default();
+        for (time, cut) in [(LONGEST / 2, LONGEST / 2), (LONGEST * 2, LONGEST), (Duration::MAX, LONGEST)] {
+            standing.cool_down(time);
+            assert_eq!(standing.cools_until(), Some(Instant::now() + cut));
+        }
     }
 }

@@ -214,6 +214,21 @@ async fn a_leader_that_stepped_down_cools_down_before_it_campaigns_again() {
     leads.step_down().await.unwrap();
 }
 
+/// Whoever shuts down closes the client, and waits for the task that campaigns.
+#[tokio::test]
+async fn a_campaign_that_cools_down_ends_when_its_client_is_closed() {
+    let locks = client(&MemoryStore::new(), LONG);
+    let cooling = election(&locks, "a:1").with_cool_down(LONG * 20);
+    cooling.campaign().await.unwrap().step_down().await.unwrap();
+    let mut under_way = Box::pin(cooling.campaign());
+    assert!(futures_util::poll!(under_way.as_mut()).is_pending());
+    locks.close().await.unwrap();
+    for campaign in [under_way, Box::pin(cooling.campaign())] {
+        let error = soon("the campaign ends", LONG, campaign).await.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("leader")), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_campaign_after_a_leadership_that_was_stepped_down_from_or_dropped_cools_down_too() {
     let store = MemoryStore::new();

@@ -94,6 +94,31 @@ async fn whoever_finds_somebody_at_it_is_told_who() {
     assert_eq!(holder.owner.as_ref(), Some(first.owner()));
 }
 
+/// Somebody else has the lock by then, and is at nothing.
+#[tokio::test]
+async fn whoever_waited_in_vain_is_told_of_a_slot_that_was_done_meanwhile() {
+    let clock = VirtualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let (one, other, third) = (store.connect(), store.connect(), store.connect());
+    let (one, recorded) = (once(&one), third.recorded("job").unwrap());
+    let wait = Duration::from_secs(1);
+    let other = once(&other).with_wait(wait);
+    let (end, ended) = tokio::sync::oneshot::channel();
+    let mut run = pin!(one.run(1, |_| ended));
+    assert!(is_at_rest(run.as_mut()).await.is_none());
+    let mut next = pin!(recorded.lock());
+    assert!(is_at_rest(next.as_mut()).await.is_none());
+    let mut waits = pin!(other.run(1, async |_| unreachable!("it is run already")));
+    assert!(is_at_rest(waits.as_mut()).await.is_none());
+    end.send(()).unwrap();
+    assert_eq!(run.await.unwrap(), Outcome::Ran(Ok(())));
+    let held = next.await.unwrap();
+    clock.advance(wait);
+    let outcome: Outcome<()> = is_at_rest(waits.as_mut()).await.expect("its wait is over").unwrap();
+    assert!(matches!(outcome, Outcome::Skipped { .. }), "{outcome:?}");
+    held.release().await.unwrap();
+}
+
 /// The process ends before its nth step.
 #[tokio::test]
 async fn whoever_crashes_at_any_step_has_run_it_once_at_most_or_it_is_run_again() {

@@ -5,10 +5,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, Guarantee, Locks, Support};
+use lock_core::{ClientOptions, Error, Guarantee, Locks, Support};
 use lock_memcached::{MemcachedConfig, MemcachedLocks};
 use lock_recipes::{Election, Once, OnceError, Outcome};
 use lock_redis::RedisLocks;
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit::testing::{eventually, installed};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 use lock_testkit_servers::redis::RedisServer;
@@ -102,6 +103,22 @@ async fn a_job_that_was_dropped_is_run_again(a: &Locks, b: &Locks) {
     assert_eq!(least.run(1, |_| async { 7 }).await.unwrap(), Outcome::Ran(7));
     let again: Result<Outcome<()>, OnceError<()>> = least.run(1, |_| async {}).await;
     assert!(matches!(again, Ok(Outcome::Skipped { .. })), "{again:?}");
+}
+
+/// The outage begins before the slot's time, and is longer than the request that reads the record may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_may_wait_outlasts_an_outage_at_its_slots_time() {
+    let Some(server) = installed(RedisServer::start_own().await) else { return };
+    let link = Proxy::to(server.address(), Protocol::Resp).unwrap();
+    let locks = RedisLocks::connect(&format!("redis://{}", link.address())).await.unwrap();
+    let once = Once::new(locks.recorded("job").unwrap()).with_wait(PATIENCE);
+    let away = link.inject(LinkFault::new(Toxic::Hold, Direction::Both));
+    let mut run = std::pin::pin!(once.run(1, |_| async {}));
+    let outage = ClientOptions::default().op_timeout * 2;
+    let early = tokio::time::timeout(outage, run.as_mut()).await;
+    assert!(early.is_err(), "{early:?}");
+    away.heal().unwrap();
+    assert_eq!(run.await.unwrap(), Outcome::Ran(()));
 }
 
 /// Sessions keep a lock for less than its TTL at a time, with a part of that left before each renewal.
