@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{Client, ErrorKind, Guarantee, LeaseOptions};
-use lock_testkit::testing::{eventually, installed};
+use lock_testkit::testing::{about_time, eventually, installed};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::client::link::Link;
@@ -44,42 +44,51 @@ async fn server(options: MemcachedOptions) -> Option<MemcachedServer> {
     installed(MemcachedServer::start_with(&options).await)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_of_a_client_moves_with_its_server() {
-    let Some(first) = server(MemcachedOptions::new()).await else { return };
-    let Some(second) = server(MemcachedOptions::new()).await else { return };
-    let names = Names::default();
-    names.lead_to(&first);
-    let locks = names.connect().await;
-    let held = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().unwrap();
-    let (readers, permits) = (locks.rwlock("read"), locks.semaphore("permits", 2));
-    let _lost = (readers.read().await.unwrap(), permits.acquire().await.unwrap());
-    names.lead_to(&second);
-    assert!(held.is_held(), "it is not asked while the server is where it was");
-    first.kill().unwrap();
-    // Until its end, and not beyond it.
-    held.lost().await;
-    // The epoch is tended, locks of every kind are taken, described, renewed, shown and freed by force at the new place.
-    let next = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().expect("nobody goes there");
-    let raw = second.client();
-    assert!(raw.get("lock:epoch").await.unwrap().is_some());
-    let kept = [raw.get("lock:mutex:held").await.unwrap(), raw.get("lock:semaphore:permits:limit").await.unwrap()];
-    assert!(kept[0].is_some() && kept[1].is_none());
-    let (reader, permit) = (readers.read().await.unwrap(), permits.acquire().await.unwrap());
-    // Meanwhile somebody else is at the former place, and is not asked for anything.
-    first.restart().await.unwrap();
-    tokio::time::sleep(LEASE * 3).await;
-    assert!(next.is_held() && reader.is_held() && permit.is_held(), "not renewed");
-    eventually("its holder is told", PATIENCE, async || {
-        locks.mutex("held").inspect().await.unwrap().holders.iter().any(|holder| holder.grant == Some(next.grant_id()))
-    })
-    .await;
-    assert!(locks.mutex("held").force_release(next.grant_id(), "the test").await.unwrap());
-    next.lost().await;
-    reader.release().await.unwrap();
-    permit.release().await.unwrap();
-    let asked = first.client().stats("").await.unwrap();
-    assert_eq!((&*asked["cmd_meta"], &*asked["cmd_get"], &*asked["curr_items"]), ("0", "0", "0"), "{asked:?}");
+#[test]
+fn everything_of_a_client_moves_with_its_server() {
+    about_time(async || {
+        let Some(first) = server(MemcachedOptions::new()).await else { return };
+        let Some(second) = server(MemcachedOptions::new()).await else { return };
+        let names = Names::default();
+        names.lead_to(&first);
+        let locks = names.connect().await;
+        let held = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().unwrap();
+        let (readers, permits) = (locks.rwlock("read"), locks.semaphore("permits", 2));
+        let _lost = (readers.read().await.unwrap(), permits.acquire().await.unwrap());
+        names.lead_to(&second);
+        assert!(held.is_held(), "it is not asked while the server is where it was");
+        first.kill().unwrap();
+        // Until its end, and not beyond it.
+        held.lost().await;
+        // The epoch is tended, locks of every kind are taken, described, renewed, shown and freed by force at the new place.
+        let next = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().expect("nobody goes there");
+        let raw = second.client();
+        assert!(raw.get("lock:epoch").await.unwrap().is_some());
+        let kept = [raw.get("lock:mutex:held").await.unwrap(), raw.get("lock:semaphore:permits:limit").await.unwrap()];
+        assert!(kept[0].is_some() && kept[1].is_none());
+        let (reader, permit) = (readers.read().await.unwrap(), permits.acquire().await.unwrap());
+        // Meanwhile somebody else is at the former place, and is not asked for anything.
+        first.restart().await.unwrap();
+        tokio::time::sleep(LEASE * 3).await;
+        assert!(next.is_held() && reader.is_held() && permit.is_held(), "not renewed");
+        eventually("its holder is told", PATIENCE, async || {
+            locks
+                .mutex("held")
+                .inspect()
+                .await
+                .unwrap()
+                .holders
+                .iter()
+                .any(|holder| holder.grant == Some(next.grant_id()))
+        })
+        .await;
+        assert!(locks.mutex("held").force_release(next.grant_id(), "the test").await.unwrap());
+        next.lost().await;
+        reader.release().await.unwrap();
+        permit.release().await.unwrap();
+        let asked = first.client().stats("").await.unwrap();
+        assert_eq!((&*asked["cmd_meta"], &*asked["cmd_get"], &*asked["curr_items"]), ("0", "0", "0"), "{asked:?}");
+    });
 }
 
 /// A server that takes another one's place is asked how it is set up, before it grants anything.

@@ -193,14 +193,15 @@ fn a_batch_on_a_runtime_that_nobody_drives_holds_up_nobody_elsewhere() {
     let there = locks.clone();
     let mut tries = Box::pin(async move { try_each(&there).await });
     left.block_on(async {
-        let asked = tokio::time::timeout(ms(200), &mut tries).await;
-        assert!(asked.is_err(), "{asked:?}");
+        tokio::select! {
+            silent = silent.applied(ms(15_000)) => drop(silent.unwrap()),
+            asked = &mut tries => panic!("{asked:?}"),
+        }
     });
     own.block_on(async {
-        silent.applied(ms(15_000)).await.unwrap();
         silent.heal().unwrap();
         let others: Vec<_> = (0..CROWD).map(|number| locks.mutex(format!("other/{number}")).with_ttl(TTL)).collect();
-        let outcomes = tokio::time::timeout(ms(1_500), join_all(others.iter().map(|mutex| mutex.try_lock()))).await;
+        let outcomes = tokio::time::timeout(TTL / 2, join_all(others.iter().map(|mutex| mutex.try_lock()))).await;
         let outcomes = outcomes.expect("they wait for those that nobody drives");
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Some(_)))), "{outcomes:?}");
         release_all(outcomes).await;

@@ -10,7 +10,7 @@ use lock_testkit::ms;
 use lock_testkit_servers::memcached::MemcachedOptions;
 use tokio::task::JoinHandle;
 
-use crate::support::{LEASE, client, closed_connections, config, eventually, far, open, opened, pass, server};
+use crate::support::{LEASE, closed_connections, config, eventually, far, open, opened, pass, server};
 
 /// Shorter than the margin of 5 s by which items outlive their leases.
 const PAUSE: Duration = Duration::from_secs(4);
@@ -209,7 +209,9 @@ async fn each_look_at_a_clock_of_which_nothing_is_known_goes_over_a_new_connecti
 #[tokio::test]
 async fn a_reply_that_is_late_costs_no_connection() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let mutex = client(&server, RestartPolicy::Off).await.mutex("late");
+    let mut config = config(&server).with_restart_policy(RestartPolicy::Off);
+    config.client.op_timeout = ms(15_000);
+    let mutex = MemcachedLocks::connect_with(config).await.unwrap().mutex("late").with_ttl(ms(60_000));
     let late = async |round: usize| {
         server.stop().unwrap();
         let asked = tokio::spawn({

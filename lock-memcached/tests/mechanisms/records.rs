@@ -19,7 +19,7 @@ async fn a_record_that_others_change_all_the_time_is_unavailable() {
     let mut config = config(&server).with_longest_lease(LEASE * 10);
     config.url = format!("memcached://{}", link.address());
     // All the rounds have the time that they take.
-    config.client.op_timeout = ms(5_000);
+    config.client.op_timeout = ms(30_000);
     let locks = opened(config).await;
     let held = locks.recorded("held").unwrap().with_ttl(LEASE * 10).lock().await.unwrap();
     held.write(b"mine").await.unwrap();
@@ -32,7 +32,7 @@ async fn a_record_that_others_change_all_the_time_is_unavailable() {
         }
     });
     // Each round takes so long that others are always faster, also where the machine stands still for a moment.
-    let far_away = LinkFault::new(Toxic::Delay { by: ms(150), jitter: ms(0) }, Direction::ToServer);
+    let far_away = LinkFault::new(Toxic::Delay { by: ms(700), jitter: ms(0) }, Direction::ToServer);
     let far_away = link.inject(far_away);
     let error = held.write(b"never").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

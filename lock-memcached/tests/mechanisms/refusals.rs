@@ -141,8 +141,7 @@ async fn a_downgrade_that_is_asked_again_after_a_forced_release_gets_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_whose_release_was_asked_for_is_no_reader_s_slot() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
-    let writer = eventually_writes(&locks).await;
+    let (link, writer) = eventually_writes(&server).await;
     assert!(server.client().delete("lock:epoch").await.unwrap());
     let lost = link.inject(LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(1, "md lock:rwlock:a:"));
     let failed = writer.downgrade().await.unwrap_err();
@@ -164,8 +163,7 @@ async fn a_slot_whose_release_was_asked_for_is_no_reader_s_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_downgrade_that_leaves_its_slot_behind_is_not_told_as_definite() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
-    let writer = eventually_writes(&locks).await;
+    let (link, writer) = eventually_writes(&server).await;
     assert!(server.client().delete("lock:epoch").await.unwrap());
     let full = link.inject(refused("md lock:rwlock:a:"));
     let failed = writer.downgrade().await.unwrap_err();
@@ -174,17 +172,22 @@ async fn a_downgrade_that_leaves_its_slot_behind_is_not_told_as_definite() {
     assert!(!failed.guard.is_held(), "it may be a reader already");
 }
 
-/// A write lock, once the first quarantine is over.
-async fn eventually_writes(locks: &MemcachedLocks) -> WriteGuard {
-    let lock = locks.rwlock("a").with_ttl(LEASE);
-    lock.try_write_for(ms(30_000)).await.unwrap().expect("the quarantine does not end")
+/// A write lock of a client behind a link, once the first quarantine is over: as long as its lease, which no hiccup outlasts.
+async fn eventually_writes(server: &MemcachedServer) -> (Proxy, WriteGuard) {
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let mut config = config(server).with_longest_lease(LEASE * 6);
+    config.url = format!("memcached://{}", link.address());
+    let lock = MemcachedLocks::connect_with(config).await.unwrap().rwlock("a").with_ttl(LEASE * 6);
+    let writer = lock.try_write_for(TTL).await.unwrap().expect("the quarantine does not end");
+    (link, writer)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_whose_release_is_not_answered_do_not_end_the_others() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
     let (link, locks, other) = clients(&server).await;
-    let mut held = locks.semaphore("a", 3).with_ttl(LEASE).acquire_many(3).await.unwrap();
+    let lease = LeaseOptions::new(LEASE * 10).with_renew_every(ms(300));
+    let mut held = locks.semaphore("a", 3).with_lease(lease).acquire_many(3).await.unwrap();
     // Those of the repetitions in the background are lost too, until the others were renewed.
     let lost = |nth| LinkFault::new(Toxic::Reset, Direction::ToClient).on_request(nth, "md lock:semaphore:a:");
     let all_lost: Vec<_> = (1..=20).map(|nth| link.inject(lost(nth))).collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lock_memcached::{ErrorKind, MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
-use lock_testkit::testing::StoppedRuntime;
+use lock_testkit::testing::{self, StoppedRuntime, about_time};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::support::{client, config, eventually, open, pass, server};
@@ -112,34 +112,37 @@ async fn thousands_of_names_are_waited_for_at_one_rate() {
 }
 
 /// So far away, and over so few connections, that a connection for each look leaves none for anything else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waits_for_many_names_far_away_do_not_keep_renewals_from_their_turn() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let holder = client(&server, RestartPolicy::Off).await;
-    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    let mut far = config(&server).with_restart_policy(RestartPolicy::Off).with_connections(2);
-    far.url = format!("memcached://{}", link.address());
-    let waiting = MemcachedLocks::connect_with(far).await.unwrap();
-    let delay =
-        |direction| LinkFault::new(Toxic::Delay { by: Duration::from_millis(20), jitter: Duration::ZERO }, direction);
-    let slow = [Direction::ToServer, Direction::ToClient].map(|direction| link.inject(delay(direction)));
-    let (mut held, mut waits) = (Vec::new(), Vec::new());
-    for name in 0..400 {
-        held.push(holder.mutex(format!("{name}")).with_ttl(LONG).lock().await.unwrap());
-        let mutex = waiting.mutex(format!("{name}")).with_ttl(LONG);
-        waits.push(tokio::spawn(async move { mutex.lock().await }));
-    }
-    // A lease of a second.
-    let own = waiting.mutex("own").lock().await.unwrap();
-    pass(Duration::from_secs(5)).await;
-    assert!(own.is_held(), "its renewals had no connection in time");
-    assert!(waits.iter().all(|wait| !wait.is_finished()), "a wait has ended");
-    drop((held, slow));
-    for wait in waits {
-        let granted = tokio::time::timeout(Duration::from_secs(15), wait).await.expect("one was left out");
-        granted.unwrap().unwrap().release().await.unwrap();
-    }
-    own.release().await.unwrap();
+#[test]
+fn waits_for_many_names_far_away_do_not_keep_renewals_from_their_turn() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let holder = client(&server, RestartPolicy::Off).await;
+        let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+        let mut far = config(&server).with_restart_policy(RestartPolicy::Off).with_connections(2);
+        far.url = format!("memcached://{}", link.address());
+        let waiting = MemcachedLocks::connect_with(far).await.unwrap();
+        let delay = |direction| {
+            LinkFault::new(Toxic::Delay { by: Duration::from_millis(20), jitter: Duration::ZERO }, direction)
+        };
+        let slow = [Direction::ToServer, Direction::ToClient].map(|direction| link.inject(delay(direction)));
+        let (mut held, mut waits) = (Vec::new(), Vec::new());
+        for name in 0..400 {
+            held.push(holder.mutex(format!("{name}")).with_ttl(LONG).lock().await.unwrap());
+            let mutex = waiting.mutex(format!("{name}")).with_ttl(LONG);
+            waits.push(tokio::spawn(async move { mutex.lock().await }));
+        }
+        // A lease of a second.
+        let own = waiting.mutex("own").lock().await.unwrap();
+        pass(Duration::from_secs(5)).await;
+        assert!(own.is_held(), "its renewals had no connection in time");
+        assert!(waits.iter().all(|wait| !wait.is_finished()), "a wait has ended");
+        drop((held, slow));
+        for wait in waits {
+            let granted = tokio::time::timeout(Duration::from_secs(15), wait).await.expect("one was left out");
+            granted.unwrap().unwrap().release().await.unwrap();
+        }
+        own.release().await.unwrap();
+    });
 }
 
 /// The answer to the first one's look is late, and those behind it have heard nothing for longer than they are patient.
@@ -247,39 +250,41 @@ fn sockets_to(server: &MemcachedServer) -> usize {
 }
 
 /// A thousand waits, tries and inspections while the server stands still, each of which has its bound.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_wait_and_no_question_outlasts_its_bound() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let locks = client(&server, RestartPolicy::Off).await;
-    let held = locks.mutex("held").with_ttl(LONG).lock().await.unwrap();
-    server.stop().unwrap();
-    let asks = |number: usize, locks: MemcachedLocks| async move {
-        let began = Instant::now();
-        let bound = match number % 3 {
-            0 => {
-                let _ = locks.mutex(format!("{number}")).try_lock_for(Duration::from_millis(700)).await;
-                2700
-            }
-            1 => {
-                let _ = locks.mutex(format!("{number}")).try_lock().await;
-                2000
-            }
-            _ => {
-                let _ = locks.mutex("held").inspect().await;
-                2000
-            }
+#[test]
+fn no_wait_and_no_question_outlasts_its_bound() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let locks = client(&server, RestartPolicy::Off).await;
+        let held = locks.mutex("held").with_ttl(LONG).lock().await.unwrap();
+        server.stop().unwrap();
+        let asks = |number: usize, locks: MemcachedLocks| async move {
+            let began = Instant::now();
+            let bound = match number % 3 {
+                0 => {
+                    let _ = locks.mutex(format!("{number}")).try_lock_for(Duration::from_millis(700)).await;
+                    2700
+                }
+                1 => {
+                    let _ = locks.mutex(format!("{number}")).try_lock().await;
+                    2000
+                }
+                _ => {
+                    let _ = locks.mutex("held").inspect().await;
+                    2000
+                }
+            };
+            (began.elapsed(), Duration::from_millis(bound))
         };
-        (began.elapsed(), Duration::from_millis(bound))
-    };
-    let asked = (0..1_000).map(|number| tokio::spawn(asks(number, locks.clone())));
-    let answered: Vec<_> = futures_util::future::join_all(asked).await.into_iter().map(Result::unwrap).collect();
-    // A busy machine may take its time to tell; a second timeout would be two seconds more.
-    let late: Vec<_> = answered.iter().filter(|(took, bound)| *took > *bound + Duration::from_secs(1)).collect();
-    assert!(late.is_empty(), "{} of 1,000 took too long, as {:?}", late.len(), late[0]);
-    let latest = answered.iter().map(|(took, bound)| took.saturating_sub(*bound)).max();
-    println!("the latest of 1,000 calls ended {latest:?} after its bound");
-    server.cont().unwrap();
-    drop(held);
+        let asked = (0..1_000).map(|number| tokio::spawn(asks(number, locks.clone())));
+        let answered: Vec<_> = futures_util::future::join_all(asked).await.into_iter().map(Result::unwrap).collect();
+        // A busy machine may take its time to tell; a second timeout would be two seconds more.
+        let late: Vec<_> = answered.iter().filter(|(took, bound)| *took > *bound + Duration::from_secs(1)).collect();
+        assert!(late.is_empty(), "{} of 1,000 took too long, as {:?}", late.len(), late[0]);
+        let latest = answered.iter().map(|(took, bound)| took.saturating_sub(*bound)).max();
+        println!("the latest of 1,000 calls ended {latest:?} after its bound");
+        server.cont().unwrap();
+        drop(held);
+    });
 }
 
 /// Several requests one after the other, each of which is answered in time: together they take longer than the bound. The
@@ -310,23 +315,25 @@ async fn requests_one_after_the_other_have_one_bound() {
 }
 
 /// Each step of connecting is answered in time, and all of them together are not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_steps_of_connecting_have_one_bound() {
-    let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
-    // The epoch is open, so that there are three steps: a look at it, and two questions over one connection.
-    open(&server).await;
-    let mut config = config(&server);
-    config.url = format!("memcached://{}", link.address());
-    config.client.op_timeout = Duration::from_secs(1);
-    let slow = Toxic::Delay { by: Duration::from_millis(450), jitter: Duration::ZERO };
-    let slow = link.inject(LinkFault::new(slow, Direction::ToServer));
-    let began = Instant::now();
-    let error = MemcachedLocks::connect_with(config.clone()).await.unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(2), "after {:?}: {error}", began.elapsed());
-    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
-    slow.heal().unwrap();
-    MemcachedLocks::connect_with(config).await.unwrap();
+#[test]
+fn all_steps_of_connecting_have_one_bound() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+        // The epoch is open, so that there are three steps: a look at it, and two questions over one connection.
+        open(&server).await;
+        let mut config = config(&server);
+        config.url = format!("memcached://{}", link.address());
+        config.client.op_timeout = Duration::from_secs(1);
+        let slow = Toxic::Delay { by: Duration::from_millis(450), jitter: Duration::ZERO };
+        let slow = link.inject(LinkFault::new(slow, Direction::ToServer));
+        let began = Instant::now();
+        let error = MemcachedLocks::connect_with(config.clone()).await.unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(2), "after {:?}: {error}", began.elapsed());
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
+        slow.heal().unwrap();
+        MemcachedLocks::connect_with(config).await.unwrap();
+    });
 }
 
 /// A claim is carried through although nobody waits for it any more, but not for ever: it takes the only connection.
@@ -347,30 +354,34 @@ async fn a_claim_that_is_never_answered_releases_its_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_up_and_what_is_contended_no_more_is_forgotten() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };
-    let mut config = crate::support::config(&server).with_restart_policy(RestartPolicy::Off);
-    config.client.op_timeout = Duration::from_millis(300);
-    let locks = MemcachedLocks::connect_with(config).await.unwrap();
-    let other = client(&server, RestartPolicy::Off).await;
+    let (locks, other) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
     for name in 0..20 {
-        let held = other.mutex(format!("{name}")).lock().await.unwrap();
+        let held = other.mutex(format!("{name}")).with_ttl(LONG).lock().await.unwrap();
         let mutex = locks.mutex(format!("{name}"));
         assert!(mutex.try_lock_for(Duration::from_millis(3)).await.unwrap().is_none());
         held.release().await.unwrap();
     }
-    let count = |what: &str| format!("{:?}", locks.backend()).matches(what).count();
+    let count = |locks: &MemcachedLocks, what: &str| format!("{:?}", locks.backend()).matches(what).count();
     eventually("contended queues are forgotten", async || {
-        let _ = locks.mutex("free").lock().await.unwrap().release().await;
-        count("WaitQueue {") <= 1
+        if let Ok(held) = locks.mutex("free").lock().await {
+            let _ = held.release().await;
+        }
+        count(&locks, "WaitQueue {") <= 1
     })
     .await;
+    // One that gives each request up soon, as all of them will be when the server is gone.
+    let mut config = crate::support::config(&server).with_restart_policy(RestartPolicy::Off);
+    config.client.op_timeout = Duration::from_millis(300);
+    let hasty = testing::connected(async || MemcachedLocks::connect_with(config.clone()).await).await.unwrap();
     let mut held = Vec::new();
     for name in 0..20 {
-        held.push(locks.mutex(format!("held/{name}")).lock().await.unwrap());
+        let mutex = hasty.mutex(format!("held/{name}"));
+        held.push(testing::eventually("it is granted", LONG, async || mutex.lock().await.ok()).await);
     }
+    assert_ne!(count(&hasty, "Entry {"), 0);
     server.kill().unwrap();
     drop(held);
-    lock_testkit::testing::eventually("entries are forgotten", Duration::from_secs(40), async || count("Entry {") == 0)
-        .await;
+    testing::eventually("entries are forgotten", Duration::from_secs(40), async || count(&hasty, "Entry {") == 0).await;
 }
 
 /// The lock is to be handed to the next one of the same client, then deleted, and neither is answered. The client's own bound

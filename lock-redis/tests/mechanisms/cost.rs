@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, calls, eventually, long, runs, soon};
+use crate::server::{PROMPTLY, Server, calls, eventually, long, runs, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_free_lock_costs_one_command_to_take_and_one_to_release() {
@@ -51,7 +51,7 @@ async fn fifty_that_wait_for_one_lock_cost_two_commands_a_second_at_most() {
     let before = runs(&server).await;
     held.release().await.unwrap();
     let granted = join_all(waiting.into_iter().map(|waiting| async { waiting.await.unwrap() }));
-    soon("all of them in turn", HAND_OVER * 5 + SLACK, granted).await;
+    soon("all of them in turn", PROMPTLY * 3, granted).await;
     let each = (runs(&server).await - before) as f64 / 50.0;
     assert!(each <= 4.0, "{each} commands per hand-over");
     server.is_as_new(&holder, "cost").await;

@@ -6,7 +6,7 @@ use lock_redis::{ClientOptions, Error, ErrorKind, RedisConfig, RedisLocks};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{PROMPTLY, SHORT, Server, key, long, ms, soon};
+use crate::server::{PROMPTLY, Server, configured, key, long, ms, soon};
 
 /// A client behind a link that loses the answer to its first request about a name, and cannot be made again then.
 struct Cut {
@@ -17,7 +17,7 @@ struct Cut {
 
 impl Cut {
     async fn new() -> Option<Self> {
-        Self::with_op_timeout(SHORT).await
+        Self::with_op_timeout(ClientOptions::default().op_timeout).await
     }
 
     async fn with_op_timeout(op_timeout: Duration) -> Option<Self> {
@@ -27,7 +27,7 @@ impl Cut {
         let mut options = ClientOptions::default();
         (options.op_timeout, options.patience) = (op_timeout, ms(2000));
         let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(options);
-        let locks = RedisLocks::connect_with(config).await.unwrap();
+        let locks = configured(config).await.unwrap();
         Some(Self { server, proxy, locks })
     }
 

@@ -126,7 +126,8 @@ async fn a_wrong_password_is_denied_and_leaves_no_connection() {
 async fn no_error_and_no_debug_text_shows_the_password() {
     let Some(server) = Server::start().await else { return };
     server.say(&format!("ACL SETUSER worker on >{SECRET} ~* &* +@all")).await;
-    let config = RedisConfig::new(server.url_as("worker", SECRET)).with_client(hasty());
+    let options = ClientOptions::default().with_patience(hasty().patience);
+    let config = RedisConfig::new(server.url_as("worker", SECRET)).with_client(options);
     let mut said = vec![format!("{config:?}"), format!("{config:#?}")];
     let locks = configured(config.clone()).await.unwrap();
     let mutex = locks.mutex("input");

@@ -170,8 +170,7 @@ async fn ten_clients_that_lose_their_server_again_and_again_all_work_afterwards(
     let Some(server) = Server::start().await else { return };
     let mut clients = Vec::new();
     for _ in 0..10 {
-        let config = RedisConfig::new(server.url()).with_client(hasty());
-        clients.push(RedisLocks::connect_with(config).await.unwrap());
+        clients.push(server.client().await);
     }
     let busy: Vec<_> = (0..10)
         .map(|number| {

@@ -140,7 +140,7 @@ async fn two_hundred_readers_in_line_are_let_in_together_for_three_commands_each
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_whose_downgrade_was_not_answered_is_no_writer_any_more() {
     let Some(server) = Server::start().await else { return };
-    let locks = server.hasty_client().await;
+    let locks = server.client().await;
     let writer = locks.rwlock("doubt").with_lease(long()).write().await.unwrap();
     let grant = writer.grant_id();
     server.stop().unwrap();

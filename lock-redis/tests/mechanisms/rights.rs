@@ -175,8 +175,7 @@ async fn without_the_right_to_wait_for_replicas_each_grant_is_denied_over_one_co
 async fn without_the_right_to_identify_connections_all_still_works() {
     let Some(server) = Server::start().await else { return };
     user(&server, "locks", &[&rights()[..], &["-client"]].concat()).await;
-    let config = RedisConfig::new(server.url_as("locks", "pw")).with_client(hasty());
-    let locks = configured(config).await.unwrap();
+    let locks = configured(RedisConfig::new(server.url_as("locks", "pw"))).await.unwrap();
     for _ in 0..3 {
         obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
         server.stop().unwrap();

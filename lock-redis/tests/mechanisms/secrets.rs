@@ -90,7 +90,7 @@ async fn nothing_that_is_shown_told_or_logged_has_a_user_or_a_password_in_it() {
         assert!(server.say(line.trim()).await.is_ok());
     };
     rights("").await;
-    let config = RedisConfig::new(server.url_as(USER, PASSWORD)).with_client(hasty());
+    let config = RedisConfig::new(server.url_as(USER, PASSWORD));
     let other = RedisConfig::new(server.url()).with_credentials(USER, PASSWORD).with_client(hasty());
     let (a, b) = (configured(config.clone()).await.unwrap(), configured(other.clone()).await.unwrap());
     let quorum = QuorumConfig::new([server.url_as(USER, PASSWORD)]).with_young_servers(true);

@@ -8,7 +8,7 @@ use lock_redis::multi::{Lockable, lock_all, try_lock_all};
 use lock_redis::{ErrorKind, LockName, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, hasty, key, long, obtain, runs, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, configured, eventually, key, long, obtain, runs, soon};
 
 /// Two mutexes, one of them fenced, and a write lock.
 fn three(locks: &RedisLocks) -> [Lockable; 3] {
@@ -158,8 +158,7 @@ async fn a_key_cannot_be_two_kinds_of_lock_at_once() {
 async fn what_an_earlier_sending_took_is_released_if_the_next_one_is_refused() {
     let Some(server) = Server::start().await else { return };
     let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
-    let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());
-    let locks = RedisLocks::connect_with(config).await.unwrap();
+    let locks = configured(RedisConfig::new(format!("redis://{}", proxy.address()))).await.unwrap();
     lock_all(three(&locks)).await.unwrap().release().await.unwrap();
     for direction in [Direction::ToClient, Direction::ToServer] {
         // The reply is lost, or the request; then it is sent again, and everything is as if it had not been.
@@ -190,11 +189,13 @@ async fn what_an_earlier_sending_took_is_released_if_the_next_one_is_refused() {
         Ok(all) => assert!(all.is_none(), "granted although somebody holds one: {all:?}"),
         Err(error) => assert!(!error.is_definite(), "{error}"),
     }
-    soon("the next one is granted", HAND_OVER + SLACK, next).await.unwrap();
-    eventually("what was taken is free", SLACK, async || {
-        (server.run(&["EXISTS", &key("a"), "lock:rwlock:{b}"]).await.as_int() == Some(0)).then_some(())
+    // In the background, if the try ended with its time.
+    eventually("what was taken is released", PROMPTLY, async || {
+        (server.run(&["EXISTS", "lock:rwlock:{b}"]).await.as_int() == Some(0)).then_some(())
     })
     .await;
+    soon("the next one is granted", HAND_OVER + SLACK, next).await.unwrap();
+    assert_eq!(server.run(&["EXISTS", &key("a"), "lock:rwlock:{b}"]).await.as_int(), Some(0), "it is not free");
     assert_eq!(server.run(&["GET", &key("c")]).await.as_text().unwrap(), "somebody");
     server.run(&["DEL", &key("c")]).await;
     server.has_nothing_left().await;
@@ -204,8 +205,7 @@ async fn what_an_earlier_sending_took_is_released_if_the_next_one_is_refused() {
 async fn a_try_that_is_never_answered_is_unknown_and_all_of_it_is_released() {
     let Some(server) = Server::start().await else { return };
     let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
-    let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());
-    let locks = RedisLocks::connect_with(config).await.unwrap();
+    let locks = configured(RedisConfig::new(format!("redis://{}", proxy.address()))).await.unwrap();
     lock_all(three(&locks)).await.unwrap().release().await.unwrap();
     let silent = proxy.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient));
     let error = soon("the try ends", PROMPTLY, try_lock_all(three(&locks))).await.unwrap_err();

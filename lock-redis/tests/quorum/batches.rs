@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use lock_redis::{ErrorKind, LockName, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, eventually, hasty, key, long, ms};
+use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, configured, eventually, key, long, ms};
 
 /// As many locks as are asked for at the same moment.
 const CROWD: usize = 60;
@@ -155,8 +155,7 @@ async fn a_server_that_loses_batches_costs_no_lock_and_keeps_nothing() {
     let links: Vec<_> =
         servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
     let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let config = QuorumConfig::new(urls).with_young_servers(true).with_client(hasty());
-    let mutexes = mutexes(&QuorumLocks::connect_with(config).await.unwrap());
+    let mutexes = mutexes(&configured(QuorumConfig::new(urls).with_young_servers(true)).await);
     for (server, direction) in [(0, Direction::ToClient), (1, Direction::ToServer), (2, Direction::ToClient)] {
         // From here on all three are reached.
         eventually("all three hold the lock", PROMPTLY, async || {

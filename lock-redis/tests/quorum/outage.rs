@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use lock_redis::{ErrorKind, Phase, QuorumLocks};
+use lock_redis::{ClientOptions, ErrorKind, Phase, QuorumLocks};
 
-use crate::servers::{SHORT, SLACK, Servers, about_time, eventually, hasty, long, ms, obtain, often, renewed};
+use crate::servers::{SLACK, Servers, about_time, configured, eventually, hasty, long, ms, obtain, often, renewed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_two_of_five_down_everything_works_and_they_are_used_again_when_they_are_back() {
@@ -31,7 +31,8 @@ async fn with_two_of_five_down_everything_works_and_they_are_used_again_when_the
 fn with_three_of_five_down_there_is_a_typed_error_and_nothing_is_left_on_the_living() {
     about_time(async || {
         let Some(servers) = Servers::start().await else { return };
-        let locks = servers.hasty_client().await;
+        let options = ClientOptions::default().with_patience(hasty().patience);
+        let locks = configured(servers.config().with_client(options.clone())).await;
         let mutex = locks.mutex("outage").with_lease(long());
         let other = locks.mutex("other").with_lease(long()).lock().await.unwrap();
         servers.kill(&[1, 2, 3]);
@@ -39,7 +40,7 @@ fn with_three_of_five_down_there_is_a_typed_error_and_nothing_is_left_on_the_liv
         for wait in [0, 0, 0, 200] {
             let began = Instant::now();
             let error = mutex.try_lock_for(ms(wait)).await.unwrap_err();
-            assert!(began.elapsed() < SHORT + ms(wait) + SLACK, "took {:?}", began.elapsed());
+            assert!(began.elapsed() < options.op_timeout + ms(wait) + SLACK, "took {:?}", began.elapsed());
             assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
             assert!(matches!(error.phase(), Phase::Acquire), "{error}");
             assert_eq!((error.name(), error.backend()), (Some("outage"), Some("redis-quorum")));
@@ -51,7 +52,8 @@ fn with_three_of_five_down_there_is_a_typed_error_and_nothing_is_left_on_the_liv
         }
         let began = Instant::now();
         assert!(mutex.lock().await.is_err());
-        assert!(began.elapsed() < ms(3000) + SHORT + SLACK, "patience took {:?}", began.elapsed());
+        let longest = options.patience + options.op_timeout + SLACK;
+        assert!(began.elapsed() < longest, "patience took {:?}", began.elapsed());
         assert_eq!(mutex.inspect().await.unwrap_err().phase(), Phase::Inspect);
         // Unknown is no loss: two servers still have it, and others cannot take it.
         assert!(other.extend(ms(70_000)).await.is_err() && other.is_held());

@@ -46,7 +46,7 @@ async fn a_majority_that_lost_the_entry_is_a_loss_and_the_rest_is_not_deleted_ea
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_without_a_majority_is_unknown_and_deletes_nothing() {
     let Some(servers) = Servers::start().await else { return };
-    let locks = servers.hasty_client().await;
+    let locks = servers.client().await;
     let held = servers.hold_everywhere(&locks.mutex("renewal").with_lease(long())).await;
     // One has lost it, two stand still: neither three for it nor three against it.
     servers.run(0, &["DEL", &key("renewal")]).await;

@@ -1,10 +1,10 @@
 //! A quorum's client on several runtimes.
 
-use lock_redis::{QuorumConfig, QuorumLocks};
+use lock_redis::QuorumConfig;
 use lock_testkit::proxy::{Protocol, Proxy};
 use lock_testkit_servers::redis::RedisServer;
 
-use crate::servers::{Servers, eventually, hasty, ms, obtain};
+use crate::servers::{PROMPTLY, Servers, configured, eventually, obtain};
 
 /// The requests that nobody waits for any more go on in the client's background task, on the client's runtime.
 #[tokio::test(flavor = "multi_thread")]
@@ -13,8 +13,7 @@ async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
     let link = Proxy::to(servers.each[0].address(), Protocol::Resp).unwrap();
     let through = format!("redis://{}", link.address());
     let urls = std::iter::once(&*through).chain(servers.each[1..].iter().map(RedisServer::url));
-    let config = QuorumConfig::new(urls).with_young_servers(true);
-    let locks = QuorumLocks::connect_with(config.with_client(hasty())).await.unwrap();
+    let locks = configured(QuorumConfig::new(urls).with_young_servers(true)).await;
     for round in 0..3 {
         servers.hold_everywhere(&locks.mutex("warm")).await.release().await.unwrap();
         let before = link.connections();
@@ -31,7 +30,7 @@ async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
         .join()
         .unwrap();
         // Its requests run out of time in the background, so the connection is made anew.
-        eventually("the connection is given up", ms(5000), async || (link.connections() > before).then_some(())).await;
+        eventually("the connection is given up", PROMPTLY, async || link.connections() > before).await;
         servers.cont(&[0]);
         obtain(&locks, "after").await.release().await.unwrap();
     }

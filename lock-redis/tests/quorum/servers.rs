@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
+use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed};
 use lock_testkit_servers::redis::RedisServer;
 use lock_testkit_servers::resp::{Resp, Value};
@@ -39,12 +40,12 @@ impl Servers {
 
     /// A new client with the default options.
     pub(crate) async fn client(&self) -> QuorumLocks {
-        QuorumLocks::connect_with(self.config()).await.unwrap()
+        configured(self.config()).await
     }
 
     /// A new client with an operation timeout of 500 ms and a patience of 3 s.
     pub(crate) async fn hasty_client(&self) -> QuorumLocks {
-        QuorumLocks::connect_with(self.config().with_client(hasty())).await.unwrap()
+        configured(self.config().with_client(hasty())).await
     }
 
     /// Freezes these servers.
@@ -181,6 +182,11 @@ pub(crate) fn key(name: &str) -> String {
 }
 
 pub(crate) use crate::quorum_scripts::{BATCH, GIVE, TAKE};
+
+/// A client as configured.
+pub(crate) async fn configured(config: QuorumConfig) -> QuorumLocks {
+    connected(async || QuorumLocks::connect_with(config.clone()).await).await.unwrap()
+}
 
 /// Options with an operation timeout of 500 ms and a patience of 3 s.
 pub(crate) fn hasty() -> ClientOptions {

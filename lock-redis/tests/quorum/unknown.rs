@@ -1,9 +1,9 @@
 //! Outcomes that are unknown, and stay so.
 
-use lock_redis::{Error, ErrorKind, Mutex, QuorumConfig, QuorumLocks};
+use lock_redis::{ClientOptions, Error, ErrorKind, Mutex, QuorumConfig};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::servers::{PROMPTLY, Servers, eventually, hasty, key, ms};
+use crate::servers::{PROMPTLY, Servers, configured, eventually, hasty, key, long, ms};
 
 /// The requests reach the servers and are not answered; later on nothing can be sent any more.
 #[tokio::test(flavor = "multi_thread")]
@@ -33,9 +33,9 @@ async fn a_majority_is_left_taken(ask: impl AsyncFnOnce(Mutex) -> Error) {
     let links: Vec<_> =
         servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
     let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let config = QuorumConfig::new(urls).with_young_servers(true).with_client(hasty());
-    let locks = QuorumLocks::connect_with(config).await.unwrap();
-    let mutex = locks.mutex("left");
+    let options = ClientOptions::default().with_patience(hasty().patience);
+    let locks = configured(QuorumConfig::new(urls).with_young_servers(true).with_client(options)).await;
+    let mutex = locks.mutex("left").with_lease(long());
     // Every server knows every script.
     eventually("all three hold the lock", PROMPTLY, async || {
         let held = mutex.lock().await.unwrap();

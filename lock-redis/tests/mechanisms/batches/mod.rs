@@ -9,10 +9,10 @@ use std::task::Poll;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all, poll_fn};
-use lock_redis::{ErrorKind, MutexGuard, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, ErrorKind, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::server::{PROMPTLY, Server, calls, eventually, hasty, key, long, ms, obtain, runs, soon};
+use crate::server::{PROMPTLY, Server, calls, configured, eventually, key, long, ms, obtain, runs, soon};
 
 /// As many locks as are asked for at the same moment.
 const CROWD: usize = 40;
@@ -32,8 +32,8 @@ impl Crowded {
     async fn start() -> Option<Self> {
         let server = Server::start().await?;
         let proxy = Proxy::to(server.address(), Protocol::Resp).unwrap();
-        let config = RedisConfig::new(format!("redis://{}", proxy.address())).with_client(hasty());
-        let crowded = Self { server, locks: RedisLocks::connect_with(config).await.unwrap(), proxy };
+        let locks = configured(RedisConfig::new(format!("redis://{}", proxy.address()))).await.unwrap();
+        let crowded = Self { server, proxy, locks };
         // The first batches are refused, and teach it their scripts.
         eventually("the server knows them", PROMPTLY, async || {
             let before = runs(&crowded.server).await;
@@ -164,7 +164,7 @@ async fn what_has_no_time_left_when_its_batch_is_due_is_not_sent_and_told_so() {
     let mut first = Box::pin(mutexes[0].try_lock());
     assert!((&mut first).now_or_never().is_none());
     let others = join_all(mutexes[1..].iter().map(lock_redis::Mutex::try_lock));
-    let stands_still = async { std::thread::sleep(hasty().op_timeout + ms(1)) };
+    let stands_still = async { std::thread::sleep(ClientOptions::default().op_timeout + ms(1)) };
     for outcome in join(others, stands_still).await.0 {
         let error = outcome.expect_err("it had no time");
         assert!(error.kind() == ErrorKind::Unavailable && error.is_definite(), "{error:?}");
