@@ -187,7 +187,10 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
         release(free.or_fail("not free after its release")?).await?;
         let cut = LinkFault::new(Toxic::CutAfter { bytes }, Direction::ToClient).on_request(nth, &cx.namespace);
         let cut = links.inject(&cut);
-        let mine = (0..NAMES).map(|i| handle(&locks, i)).collect::<Result<Vec<_>, _>>()?;
+        // Longer than it takes to look at all of them.
+        let long = ms(10_000);
+        let mine = (0..NAMES).map(|i| Ok::<_, Failure>(handle(&locks, i)?.with_ttl(long)));
+        let mine = mine.collect::<Result<Vec<_>, _>>()?;
         let outcomes = join_all(mine.iter().map(|lock| lock.try_lock_for(ms(200)))).await;
         cut.applied().await?;
         cut.heal()?;
@@ -201,7 +204,7 @@ pub(super) async fn replies_that_are_cut_in_the_middle_reach_nobody_else(cx: Arc
                 Ok(None) => return Err(Failure::new(format!("name {i} was refused, but nobody else holds it"))),
                 Err(error) => ensure!(error.name().is_some(), "an error that names no lock: {error}"),
             }
-            let next = theirs.try_lock_for(cx.freed_by(ttl())).await?;
+            let next = theirs.try_lock_for(cx.freed_by(long)).await?;
             release(next.or_fail(&format!("name {i} is not free after a reply that was cut"))?).await?;
         }
     }

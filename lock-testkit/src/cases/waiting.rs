@@ -127,7 +127,8 @@ pub(super) async fn a_waiter_that_cancels_does_not_change_the_order(cx: Arc<Cx>)
 /// Lets this many waiters line up one after the other, cancels some, and says in which order they are served.
 async fn serve(cx: &Cx, waiters: usize, cancelled: &[usize]) -> Result<Vec<usize>, Failure> {
     let first = cx.contender().await?;
-    let held = first.lock().await?;
+    // Held for as long as it takes until all of them are in the queue.
+    let held = first.clone().with_ttl(ms(10_000)).lock().await?;
     let (served, mut order) = mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for i in 0..waiters {
@@ -156,7 +157,8 @@ pub(super) async fn a_release_wakes_one_waiter_and_not_the_herd(cx: Arc<Cx>) -> 
     /// The time in which waiters are looked at that nobody wakes.
     const LOOK_ON: Duration = Duration::from_secs(1);
     let a = cx.contender().await?;
-    let held = a.lock().await?;
+    // Held for as long as it takes until all of them are in the queue.
+    let held = a.clone().with_ttl(ms(10_000)).lock().await?;
     let polls = Arc::new(AtomicUsize::new(0));
     let (served, mut turns) = mpsc::unbounded_channel();
     let mut waiters = Vec::new();
