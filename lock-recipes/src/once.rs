@@ -65,8 +65,8 @@ pub enum Failures {
 /// afterwards; what its job does outside is stopped only by the fencing token that it is given. One process that names a slot far in the
 /// future, by a wrong clock, has all slots up to that one skipped: [`forget`](Once::forget) begins anew.
 ///
-/// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; if it failed, a
-/// call with a [wait](Once::with_wait) goes on all the same; the lock takes the wait and one operation timeout, and releasing it one; a
+/// The time of a call, beside the job's, is bounded by parts: the request that reads takes one operation timeout at most; if the server
+/// did not answer it, a call with a [wait](Once::with_wait) goes on all the same; the lock takes the wait and one operation timeout, and releasing it one; a
 /// call that finds somebody at it reads again and asks who that is, in one each; the write before the job is sent four times at most, with
 /// 1.25 s of pauses in between, for as long as the lock is held; the write behind the job is sent likewise, and then each second until one
 /// TTL has passed. A job that ends while its beginning is written again waits for that, one operation timeout at most. A skip that

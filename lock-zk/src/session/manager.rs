@@ -87,9 +87,9 @@ impl SessionOptions {
     /// Opens the first session, by as many rounds as there are until then. The pauses are ours, as they are where a session is followed by
     /// another one: the crate, left to itself, tries without a pause when its time is over, for as long as there is no network.
     async fn open_first(&self, until: Instant) -> Result<Arc<Session>, Failure> {
-        let mut last = late();
+        let (mut last, last_round) = (late(), until - GRACE * 2);
         for pause in wait::pauses(FIRST_PAUSE, LONGEST_PAUSE) {
-            let next = Instant::now() + pause;
+            let began = Instant::now();
             match timeout_at(until, self.open()).await {
                 Ok(Err(failure)) if !matches!(failure.fate, Fate::Denied | Fate::Invalid | Fate::Missing) => {
                     last = failure
@@ -97,10 +97,10 @@ impl SessionOptions {
                 Ok(outcome) => return outcome,
                 Err(_) => break,
             }
-            if next >= until {
+            if began >= last_round {
                 break;
             }
-            sleep_until(next).await;
+            sleep_until((began + pause).min(last_round)).await;
         }
         Err(last)
     }

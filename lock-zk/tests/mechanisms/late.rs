@@ -59,6 +59,19 @@ fn connecting_to_a_silent_server_ends_when_its_text_says() {
     });
 }
 
+#[test]
+fn a_server_that_comes_at_the_last_moment_is_tried() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let link = link(&server);
+        let _refused = link.inject(LinkFault::new(Toxic::Refuse, Direction::Both));
+        let (timeout, began) = (ms(2000), Instant::now());
+        let config = ZkConfig::new(over([&link])).with_session_timeout(timeout).with_tick_time(ms(200));
+        fails(Box::pin(connect(config)).await, ErrorKind::Unavailable);
+        assert!(began.elapsed() >= timeout - ms(200), "given up after {:?}", began.elapsed());
+    });
+}
+
 /// No route leads to a broadcast address by TCP: the system refuses at once, as it does where there is no network.
 #[test]
 fn connecting_without_a_network_ends_and_leaves_the_thread_to_others() {

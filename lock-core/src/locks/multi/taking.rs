@@ -10,6 +10,7 @@ use super::guard::MultiGuard;
 use super::one_guard::OneGuard;
 use super::one_step::Certainty;
 use crate::acquire::{CANCEL_GRACE, Core};
+use crate::clock::BootInstant;
 use crate::error::{Error, ErrorKind, Phase};
 
 /// The locks that a call has so far.
@@ -18,6 +19,8 @@ pub(super) struct Taking {
     /// The losses of what is taken, each of which is waited for once, however many locks are taken after it.
     losses: FuturesUnordered<BoxFuture<'static, Error>>,
     core: Arc<Core>,
+    /// No lease of theirs ends before this instant.
+    ends_at: BootInstant,
     /// The time in which the quickest of them was taken. A release takes about as long at most: one request, of all at once. It may
     /// have been waited for, however, on a link that is quick.
     quickest: Option<Duration>,
@@ -28,7 +31,8 @@ pub(super) struct Taking {
 impl Taking {
     /// Nothing yet.
     pub(super) fn begin(core: Arc<Core>, before: Certainty) -> Self {
-        Self { taken: MultiGuard::none(), losses: FuturesUnordered::new(), core, quickest: None, before }
+        let (taken, losses, ends_at) = (MultiGuard::none(), FuturesUnordered::new(), BootInstant::FAR_FUTURE);
+        Self { taken, losses, core, ends_at, quickest: None, before }
     }
 
     /// Asks for one lock more, for as long as the others are held; whether it was granted.
@@ -44,12 +48,17 @@ impl Taking {
             granted = ask => granted?,
         };
         let Some(guard) = granted else { return Ok(false) };
-        let took = self.core.keeper.clock.now().since(began);
+        let now = self.core.keeper.clock.now();
+        let took = now.since(began);
         self.quickest = Some(self.quickest.map_or(took, |quickest| quickest.min(took)));
         self.losses.push(loss_of(&guard));
+        self.ends_at = self.ends_at.min(now.plus(guard.remaining()));
         self.taken.push(guard);
-        // A loss is told by a timer, which there may be none of outside of a runtime.
-        self.taken.check(Phase::Hold).map_err(|lost| self.failed(lost))?;
+        // The end of a lease is told by a timer, which there may be none of outside of a runtime. A renewal has put it off.
+        if now >= self.ends_at {
+            self.taken.check(Phase::Hold).map_err(|lost| self.failed(lost))?;
+            self.ends_at = now.plus(self.taken.remaining());
+        }
         Ok(true)
     }
 
