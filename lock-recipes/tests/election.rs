@@ -214,7 +214,7 @@ async fn a_leader_that_stepped_down_cools_down_before_it_campaigns_again() {
     leads.step_down().await.unwrap();
 }
 
-/// Whoever shuts down closes the client, and waits for the task that campaigns.
+/// A program that shuts down closes the client, and waits for the task that campaigns.
 #[tokio::test]
 async fn a_campaign_that_cools_down_ends_when_its_client_is_closed() {
     let locks = client(&MemoryStore::new(), LONG);

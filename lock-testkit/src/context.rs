@@ -128,9 +128,7 @@ impl Cx {
             return Ok(());
         }
         let look = async || Ok((lock.inspect().await?.waiter_count() == waiters as u64).then_some(()));
-        // Whoever comes is a stimulus, and takes as long as the machine does. Whoever has gone must be out of the way.
-        let within = if waiters == 0 { hand_over() } else { promptly() };
-        eventually(&format!("{waiters} waiters are in the queue"), within, look).await
+        eventually(&format!("{waiters} waiters are in the queue"), hand_over(), look).await
     }
 
     /// The time by which the entry of a dead holder is free for others, at the latest: one second after the servers drop

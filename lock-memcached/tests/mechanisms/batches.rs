@@ -201,7 +201,7 @@ fn a_batch_on_a_runtime_that_nobody_drives_holds_up_nobody_elsewhere() {
     own.block_on(async {
         silent.heal().unwrap();
         let others: Vec<_> = (0..CROWD).map(|number| locks.mutex(format!("other/{number}")).with_ttl(TTL)).collect();
-        let outcomes = tokio::time::timeout(TTL / 2, join_all(others.iter().map(|mutex| mutex.try_lock()))).await;
+        let outcomes = tokio::time::timeout(ms(1_500), join_all(others.iter().map(|mutex| mutex.try_lock()))).await;
         let outcomes = outcomes.expect("they wait for those that nobody drives");
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Some(_)))), "{outcomes:?}");
         release_all(outcomes).await;

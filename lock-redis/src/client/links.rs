@@ -525,19 +525,18 @@ mod tests {
         operator.command(&["DEL", "a"]).await.unwrap();
         operator.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
         let late = SystemClock.now().plus(Duration::from_secs(30));
-        let (sent, took) = loop {
-            assert!(SystemClock.now() < late, "every refusal is told as one, or it is sent once");
-            let (before, began) = (runs().await, SystemClock.now());
+        let runs = loop {
+            assert!(SystemClock.now() < late, "every refusal is told as one");
+            let before = runs().await;
             // A refusal may be that of the probe.
             links.only().unwrap().pretend_probing();
             let error = ask(SystemClock.now().plus(Duration::from_millis(500))).await.unwrap_err();
-            let (sent, took) = (runs().await - before, SystemClock.now().since(began));
-            // Otherwise the reply to the probe has come meanwhile, or the machine left time for one sending.
-            if error.kind() == ErrorKind::Indeterminate && sent >= 2 {
-                break (sent, took);
+            // Otherwise the reply to the probe has come meanwhile.
+            if error.kind() == ErrorKind::Indeterminate {
+                break runs().await - before;
             }
         };
-        assert!(f64::from(sent) <= 16.0 * took.as_secs_f64(), "it was sent {sent} times in {took:?}");
+        assert!((2..=8).contains(&runs), "it was sent {runs} times");
         links.close();
     }
 }

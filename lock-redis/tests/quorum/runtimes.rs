@@ -4,7 +4,7 @@ use lock_redis::QuorumConfig;
 use lock_testkit::proxy::{Protocol, Proxy};
 use lock_testkit_servers::redis::RedisServer;
 
-use crate::servers::{PROMPTLY, Servers, configured, eventually, obtain};
+use crate::servers::{Servers, configured, eventually, ms, obtain};
 
 /// The requests that nobody waits for any more go on in the client's background task, on the client's runtime.
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
         .join()
         .unwrap();
         // Its requests run out of time in the background, so the connection is made anew.
-        eventually("the connection is given up", PROMPTLY, async || link.connections() > before).await;
+        eventually("the connection is given up", ms(5000), async || link.connections() > before).await;
         servers.cont(&[0]);
         obtain(&locks, "after").await.release().await.unwrap();
     }

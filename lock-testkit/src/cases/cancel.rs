@@ -96,7 +96,7 @@ pub(super) async fn many_waits_of_one_client_need_no_task_each(cx: Arc<Cx>) -> V
         let began = Instant::now();
         loop {
             stays_pending("waits for names that are held", ms(100), waiting.as_mut()).await?;
-            if began.elapsed() >= ms(500) && (alive() <= most || began.elapsed() > promptly()) {
+            if began.elapsed() >= ms(500) && (alive() <= most || began.elapsed() > promptly() / 2) {
                 return Ok::<_, Failure>(alive());
             }
         }
