@@ -133,6 +133,7 @@ async fn a_try_of_several_ends_one_operation_timeout_after_its_deadline_however_
     assert!(trying.is_finished(), "each has an operation timeout of its own");
     let error = trying.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert_eq!((error.name(), error.backend()), (Some("b"), Some("faulty")), "{error}");
 }
 
 #[tokio::test]
