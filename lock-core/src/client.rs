@@ -86,6 +86,12 @@ impl<B: Backend> Client<B> {
     }
 
     /// Returns the promises of this client's backend, as it is configured.
+    ///
+    /// # Examples
+    /// ```
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// assert_eq!(locks.guarantees().fifo, lock_core::Support::Yes);
+    /// ```
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.backend.guarantees()
@@ -93,6 +99,17 @@ impl<B: Backend> Client<B> {
 
     /// Refuses a configuration that does not keep every promise in `wanted`. One that holds only with a reservation
     /// ([`Support::Unless`](crate::Support::Unless)) is not kept.
+    ///
+    /// # Examples
+    /// ```
+    /// use lock_core::{ErrorKind, Guarantee, MemoryLocks};
+    ///
+    /// let locks = MemoryLocks::new();
+    /// locks.require(&[Guarantee::Fencing, Guarantee::Fifo])?;
+    /// let refused = locks.require(&[Guarantee::ExclusionAcrossRestart]).unwrap_err(); // it ends with its process
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), listing everything that fails at once.
@@ -135,6 +152,7 @@ impl<B: Backend> Client<B> {
     /// valid, are renewed, and can be released. A lock that was [left](crate::MutexGuard::leave) stays taken, unless its server leaves it to the
     /// client to end it: then it is released now. Calling again waits again.
     ///
+    /// # Examples
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
     /// let locks = lock_core::MemoryLocks::new();
@@ -166,6 +184,17 @@ impl<B: Backend> Client<B> {
 
 impl<B: MutexBackend> Client<B> {
     /// A handle for the mutex of this name. No traffic; the name is checked when the lock is first used.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let orders = locks.mutex("orders/42");
+    /// assert_eq!(orders.name().as_str(), "orders/42");
+    /// let guard = orders.lock().await?; // the first request
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
         Mutex::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
@@ -175,6 +204,20 @@ impl<B: MutexBackend> Client<B> {
 impl<B: AdoptBackend> Client<B> {
     /// Takes over a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options. Its token
     /// stays. It is held and renewed once the server has answered; the lease counts from this call's request, whatever the message says.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// use lock_core::memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let (web, worker) = (store.connect(), store.connect()); // two processes
+    /// let detached = web.mutex("import/7").lock().await?.detach().await?;
+    /// let guard = worker.adopt(&detached).await?; // renewed from now on
+    /// assert_eq!(guard.fencing_token(), detached.token);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if it has ended, or was adopted before; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where
@@ -193,6 +236,19 @@ impl<B: AdoptBackend> Client<B> {
 impl<B: RecordBackend> Client<B> {
     /// A handle for the mutex of this name with the record beside it. No traffic; the name is checked when it is first used.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let report = locks.recorded("report")?;
+    /// let guard = report.lock().await?;
+    /// guard.write(b"up to line 17").await?; // only the holder can
+    /// guard.release().await?;
+    /// let record = report.read().await?; // anybody can, without the lock
+    /// assert_eq!(record.map(|record| record.data), Some(b"up to line 17".to_vec()));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the configuration has no fencing tokens or keeps no
     /// records, and for a key that is shared with other libraries.
@@ -204,6 +260,18 @@ impl<B: RecordBackend> Client<B> {
 
 impl<B: ReentrantBackend> Client<B> {
     /// A handle for the reentrant lock of this name. No traffic; the name is checked when the lock is first used.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (tree, me) = (locks.reentrant("tree"), lock_core::Owner::new());
+    /// let outer = tree.lock(&me).await?;
+    /// let inner = tree.lock(&me).await?; // it does not wait for itself
+    /// inner.release().await?;
+    /// outer.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn reentrant(&self, name: impl Into<LockName>) -> ReentrantMutex {
         ReentrantMutex::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
@@ -212,6 +280,17 @@ impl<B: ReentrantBackend> Client<B> {
 
 impl<B: RwLockBackend> Client<B> {
     /// A handle for the read-write lock of this name. No traffic; the name is checked when the lock is first used.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let read = config.read().await?;
+    /// assert!(config.try_write().await?.is_none()); // a reader keeps writers out
+    /// read.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn rwlock(&self, name: impl Into<LockName>) -> RwLock {
         RwLock::new(self.core.clone(), self.backend.clone(), self.core.canonical(name))
@@ -221,6 +300,18 @@ impl<B: RwLockBackend> Client<B> {
 impl<B: SemaphoreBackend> Client<B> {
     /// A handle for the semaphore of this name with `limit` permits in all. No traffic; name and limit are checked
     /// when the semaphore is first used.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// assert_eq!(workers.limit(), 3);
+    /// let permit = workers.acquire().await?;
+    /// assert_eq!(workers.available().await?, 2);
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Semaphore {
         Semaphore::new(self.core.clone(), self.backend.clone(), self.core.canonical(name), limit)

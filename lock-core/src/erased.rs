@@ -17,6 +17,7 @@ use crate::name::LockName;
 
 /// The locks of one connected client, whatever its backend: the mutex always, the other kinds if it has them.
 ///
+/// # Examples
 /// ```
 /// use lock_core::{Locks, MemoryLocks};
 ///
@@ -37,6 +38,16 @@ pub struct Locks {
 
 impl Locks {
     /// For authors of backends: only the mutex of this client. Add what else the backend has with the `with` calls.
+    ///
+    /// # Examples
+    /// ```
+    /// use lock_core::{Locks, MemoryLocks};
+    ///
+    /// let client = MemoryLocks::new();
+    /// let locks = Locks::new(&client).with_semaphore(&client);
+    /// assert!(locks.semaphore("workers", 3).is_some());
+    /// assert!(locks.rwlock("config").is_none()); // it was not added
+    /// ```
     #[must_use]
     pub fn new<B: MutexBackend>(client: &Client<B>) -> Self {
         Self {
@@ -51,6 +62,13 @@ impl Locks {
     }
 
     /// Adds the reentrant lock of the same client.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = lock_core::MemoryLocks::new();
+    /// let locks = lock_core::Locks::new(&client).with_reentrant(&client);
+    /// assert!(locks.reentrant("tree").is_some());
+    /// ```
     #[must_use]
     pub fn with_reentrant<B: ReentrantBackend>(mut self, client: &Client<B>) -> Self {
         self.reentrant = Some(client.shared());
@@ -58,6 +76,13 @@ impl Locks {
     }
 
     /// Adds the read-write lock of the same client.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = lock_core::MemoryLocks::new();
+    /// let locks = lock_core::Locks::new(&client).with_rwlock(&client);
+    /// assert!(locks.rwlock("config").is_some());
+    /// ```
     #[must_use]
     pub fn with_rwlock<B: RwLockBackend>(mut self, client: &Client<B>) -> Self {
         self.rwlock = Some(client.shared());
@@ -65,6 +90,13 @@ impl Locks {
     }
 
     /// Adds the semaphore of the same client.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = lock_core::MemoryLocks::new();
+    /// let locks = lock_core::Locks::new(&client).with_semaphore(&client);
+    /// assert!(locks.semaphore("workers", 3).is_some());
+    /// ```
     #[must_use]
     pub fn with_semaphore<B: SemaphoreBackend>(mut self, client: &Client<B>) -> Self {
         self.semaphore = Some(client.shared());
@@ -72,6 +104,13 @@ impl Locks {
     }
 
     /// Adds the records of the same client.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = lock_core::MemoryLocks::new();
+    /// let locks = lock_core::Locks::new(&client).with_record(&client);
+    /// assert!(locks.recorded("report").is_ok());
+    /// ```
     #[must_use]
     pub fn with_record<B: RecordBackend>(mut self, client: &Client<B>) -> Self {
         self.record = Some(client.shared());
@@ -79,6 +118,16 @@ impl Locks {
     }
 
     /// Adds the adoption of grants by the same client.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let client = lock_core::MemoryLocks::new();
+    /// let locks = lock_core::Locks::new(&client).with_adopt(&client);
+    /// let detached = locks.mutex("import/7").lock().await?.detach().await?;
+    /// assert!(locks.adopt(&detached).await.is_ok());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_adopt<B: AdoptBackend>(mut self, client: &Client<B>) -> Self {
         self.adopt = Some(client.shared());
@@ -86,12 +135,33 @@ impl Locks {
     }
 
     /// Returns a handle for the mutex of this name. No traffic; the name is checked when the lock is first used.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::Locks::from(lock_core::MemoryLocks::new());
+    /// let guard = locks.mutex("orders/42").lock().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn mutex(&self, name: impl Into<LockName>) -> Mutex {
         Mutex::new(self.core.clone(), self.mutex.clone(), self.core.canonical(name))
     }
 
     /// Returns a handle for the reentrant lock of this name, if the backend has reentrant locks. No traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::Locks::from(lock_core::MemoryLocks::new());
+    /// let tree = locks.reentrant("tree").expect("this backend has them");
+    /// let me = lock_core::Owner::new();
+    /// let (outer, inner) = (tree.lock(&me).await?, tree.lock(&me).await?);
+    /// inner.release().await?;
+    /// outer.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn reentrant(&self, name: impl Into<LockName>) -> Option<ReentrantMutex> {
         self.reentrant
@@ -100,6 +170,17 @@ impl Locks {
     }
 
     /// Returns a handle for the read-write lock of this name, if the backend has read-write locks. No traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::Locks::from(lock_core::MemoryLocks::new());
+    /// if let Some(config) = locks.rwlock("config") {
+    ///     let read = config.read().await?;
+    ///     read.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn rwlock(&self, name: impl Into<LockName>) -> Option<RwLock> {
         self.rwlock.as_ref().map(|backend| RwLock::new(self.core.clone(), backend.clone(), self.core.canonical(name)))
@@ -107,6 +188,17 @@ impl Locks {
 
     /// Returns a handle for the semaphore of this name with `limit` permits in all, if the backend has semaphores. No
     /// traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::Locks::from(lock_core::MemoryLocks::new());
+    /// if let Some(workers) = locks.semaphore("workers", 3) {
+    ///     let permit = workers.acquire().await?;
+    ///     permit.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn semaphore(&self, name: impl Into<LockName>, limit: u32) -> Option<Semaphore> {
         self.semaphore
@@ -115,6 +207,16 @@ impl Locks {
     }
 
     /// Returns a handle for the mutex of this name with the record beside it. No traffic.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::Locks::from(lock_core::MemoryLocks::new());
+    /// let guard = locks.recorded("report")?.lock().await?;
+    /// guard.write(b"up to line 17").await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the backend keeps no records, as it is configured, or has no fencing tokens, and for
@@ -130,6 +232,16 @@ impl Locks {
 
     /// Takes over a mutex that another client has [detached](crate::MutexGuard::detach), under this client's lease options. Its token
     /// stays. It is held and renewed once the server has answered; the lease counts from this call's request, whatever the message says.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// let locks = lock_core::Locks::from(lock_core::MemoryLocks::new());
+    /// let detached = locks.mutex("import/7").lock().await?.detach().await?; // in one process
+    /// let guard = locks.adopt(&detached).await?; // in another one
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it has ended, or was adopted before; [`ErrorKind::Unsupported`] where
@@ -162,6 +274,16 @@ impl Locks {
     /// Refuses a configuration that does not keep every promise in `wanted`. One that holds only with a reservation
     /// ([`Support::Unless`](crate::Support::Unless)) is not kept.
     ///
+    /// # Examples
+    /// ```
+    /// use lock_core::{Guarantee, Locks, MemoryLocks};
+    ///
+    /// let locks = Locks::from(MemoryLocks::new());
+    /// locks.require(&[Guarantee::Fencing, Guarantee::Fifo])?;
+    /// assert!(locks.require(&[Guarantee::ExclusionAcrossRestart]).is_err()); // it ends with its process
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Unsupported`], listing everything that fails at once.
     pub fn require(&self, wanted: &[Guarantee]) -> Result<(), Error> {
@@ -171,6 +293,16 @@ impl Locks {
     /// Refuses a configuration that does not keep every promise in `wanted`; a promise with a reservation
     /// ([`Support::Unless`](crate::Support::Unless)) counts as kept. A call that needs a promise, such as
     /// [`recorded`](Self::recorded) for [`Guarantee::Record`], works then.
+    ///
+    /// # Examples
+    /// ```
+    /// use lock_core::{Guarantee, Locks, MemoryLocks};
+    ///
+    /// let locks = Locks::from(MemoryLocks::new());
+    /// locks.require_with_reservations(&[Guarantee::Record, Guarantee::Leave])?;
+    /// assert!(locks.require_with_reservations(&[Guarantee::RecordAcrossRestart]).is_err());
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`], listing everything that fails at once.

@@ -40,6 +40,7 @@ use crate::token::FencingToken;
 /// was. So readers do not disturb each other, a late writer is refused after any later reader or writer, and a late
 /// reader after any later writer.
 ///
+/// # Examples
 /// ```
 /// use lock_core::{FencingToken, fence::FenceGate};
 ///

@@ -1,4 +1,8 @@
 //! Claiming keys, in one pipeline with the epoch.
+//!
+//! A kind says what it wants ([`WantedLock`]): one cheap look, and one try.
+//! `docs/decisions/0040-an-uncontended-lock-on-memcached-passes-twelve-files.md` lists the files that an uncontended lock passes; a try
+//! passes none of `wait/`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +11,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::client::detach_on_drop::DetachOnDrop;
-use crate::client::link::Link;
+use crate::client::link::{DetachOnDrop, Link};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{self, EpochGate};
 use crate::epoch::{Epoch, GateVerdict, NotNow};
@@ -17,8 +20,7 @@ use crate::items::pieces::Pieces;
 use crate::items::record::HolderRecords;
 use crate::items::refresh;
 use crate::registry::{Entry, Piece, Registry};
-use crate::store::keys::Key;
-use crate::store::values::{self, Nonce};
+use crate::store::keys::{Key, Nonce, item_ttl};
 
 /// Outcome of one try.
 #[derive(Debug)]
@@ -100,6 +102,11 @@ impl Acquirer {
         })
     }
 
+    /// The registry's entry of an attempt, made when it first asks.
+    pub(crate) fn register(&self, attempt: &Attempt) -> Result<Arc<Entry>, Error> {
+        self.registry.register(attempt)
+    }
+
     /// Whether nobody has this key, by a cheap read.
     pub(crate) async fn is_free(&self, attempt: &Attempt, key: &Key) -> Result<bool, Error> {
         let look = async {
@@ -151,11 +158,13 @@ impl Acquirer {
         ttl: Duration,
         until: BootInstant,
     ) -> Result<ClaimRound, Error> {
-        let (sent_at, seconds) = (SystemClock.now(), values::seconds(ttl));
+        let (sent_at, seconds) = (SystemClock.now(), item_ttl(ttl));
         entry.kept(sent_at, ttl);
         let gone_by = self.link.gone_by(sent_at, ttl);
+        // Only an attempt that may have something already can find a key won before this claim.
         let to_ask_again = (!entry.is_empty()).then(|| also.clone());
         let claim = |key: &Key| {
+            // Noted before it is sent: if no answer comes, the key is known to be in doubt.
             entry.claiming(key, gone_by);
             Command::Claim { key: key.clone(), value: entry.nonce.number(), seconds }
         };
@@ -324,7 +333,7 @@ impl Acquirer {
         let kept = async {
             let _turn = entry.turn().await;
             let Some(piece) = entry.pieces().pop() else { return Ok(None) };
-            let (sent_at, seconds) = (SystemClock.now(), values::seconds(attempt.ttl));
+            let (sent_at, seconds) = (SystemClock.now(), item_ttl(attempt.ttl));
             let (key, own) = (piece.key.clone(), entry.own(piece.seen));
             let renewal = [Command::Renew { key: key.clone(), own, seconds, is_strict: true }, Command::Look { key }];
             let record = self.records.keep(entry, seconds);

@@ -18,7 +18,7 @@ use crate::error::Failure;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Registry};
-use crate::store::values::{self, Nonce};
+use crate::store::keys::{Nonce, item_ttl};
 
 /// Rounds for an answer that was lost, an item that its former holder's last renewal has changed, or an epoch that was tended.
 const ROUNDS: usize = 5;
@@ -66,7 +66,7 @@ impl Adopter {
         token: Option<FencingToken>,
     ) -> Result<Option<Grant>, Error> {
         let entry = self.registry.register(attempt)?;
-        let (to, seconds) = (entry.nonce, values::seconds(attempt.ttl));
+        let (to, seconds) = (entry.nonce, item_ttl(attempt.ttl));
         let adoption = Adoption { from: Nonce::of(from), to, token, seconds };
         let adopted = self.link.within(attempt, Phase::Acquire, self.take_over(attempt, &entry, adoption)).await;
         match &adopted {

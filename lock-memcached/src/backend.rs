@@ -1,4 +1,4 @@
-//! The backend, put together from its parts.
+//! The backend: its parts, each of which answers one of the core's questions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +10,16 @@ use lock_core::{Error, GrantId, Guarantees};
 
 use crate::acquire::Acquirer;
 use crate::adopt::Adopter;
-use crate::client::link::Link;
-use crate::config::MemcachedConfig;
+use crate::config::LongestLease;
 use crate::epoch::gate::EpochGate;
 use crate::inspect::Inspector;
-use crate::items::{pieces::Pieces, reason::ForcedReasons, record::HolderRecords};
 use crate::leave::Leaver;
 use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
 use crate::slots::{rwlock::RwLocks, semaphore::Semaphores};
-use crate::store::keys::Keys;
-use crate::store::values::{self, LongestLease};
+use crate::store::keys::OUTLASTS;
 use crate::wait::{WaitQueues, Waits};
 
 /// One client's connections to a server, and its waiters.
@@ -35,50 +32,12 @@ pub struct MemcachedBackend {
     pub(crate) records: Records,
     pub(crate) adopter: Arc<Adopter>,
     pub(crate) registry: Arc<Registry>,
-    queues: Arc<WaitQueues>,
-    renewer: Renewer,
-    releaser: Arc<Releaser>,
-    leaver: Leaver,
-    gate: Arc<EpochGate>,
-    longest: LongestLease,
-}
-
-impl MemcachedBackend {
-    pub(crate) async fn connect(config: &MemcachedConfig) -> Result<Self, Error> {
-        let (address, op_timeout) = (config.check()?, config.client.op_timeout);
-        Self::over(Link::new(address, config.connections, op_timeout), config).await
-    }
-
-    /// Connects over this link.
-    pub(crate) async fn over(link: Link, config: &MemcachedConfig) -> Result<Self, Error> {
-        let (link, keys, longest) = (Arc::new(link), Arc::new(Keys::new(&config.prefix)), config.bound());
-        // One for all steps.
-        let until = link.deadline();
-        link.resolve(until).await?;
-        let gate = EpochGate::connect(config, keys.epoch.clone(), &link, until).await?;
-        let (registry, queues) = (Arc::new(Registry::new(&keys, longest)), Arc::<WaitQueues>::default());
-        let records = HolderRecords::new(&link, &keys);
-        let reasons = ForcedReasons::new(&link, &keys, longest);
-        let pieces = Pieces::new(&link, &records);
-        let acquirer = Acquirer::new(&link, &gate, &pieces, &registry, &records);
-        let releaser = Releaser::new(&link, &gate, &registry, &queues, &pieces, &records, &reasons);
-        Ok(Self {
-            waits: Waits::new(&queues, &records, config.longest_pause),
-            rwlocks: RwLocks::new(&link, &registry, &acquirer, &releaser, &records, &keys, config.readers),
-            semaphores: Semaphores::new(&link, &registry, &acquirer, &releaser, longest, config.longest_pause),
-            inspector: Inspector::new(&link, &keys, &records, &reasons, config.readers),
-            records: Records::new(&link, &keys),
-            adopter: Adopter::new(&link, &gate, &registry, &records),
-            renewer: Renewer::new(&link, &gate, &registry, &records, &reasons, &keys, longest),
-            leaver: Leaver::new(&link, &registry, &records, &reasons, longest),
-            acquirer,
-            registry,
-            queues,
-            releaser,
-            gate,
-            longest,
-        })
-    }
+    pub(crate) queues: Arc<WaitQueues>,
+    pub(crate) renewer: Renewer,
+    pub(crate) releaser: Arc<Releaser>,
+    pub(crate) leaver: Leaver,
+    pub(crate) gate: Arc<EpochGate>,
+    pub(crate) longest: LongestLease,
 }
 
 impl fmt::Debug for MemcachedBackend {
@@ -133,7 +92,7 @@ impl Backend for MemcachedBackend {
     }
 
     fn outlasts_lease(&self) -> Duration {
-        values::OUTLASTS
+        OUTLASTS
     }
 
     fn forget(&self, attempt: &Attempt) {

@@ -1,12 +1,14 @@
 //! Configuration of a client: how to connect, and the settings that all of its locks share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ClientOptions, Error, Guarantees, LeaseOptions, Phase};
+use lock_core::driver::Attempt;
+use lock_core::{ClientOptions, Error, ErrorKind, Guarantees, LeaseOptions, Phase};
 
 use crate::address::Address;
-use crate::store::keys::Keys;
-use crate::store::values::LongestLease;
+use crate::network::{Network, SystemNetwork};
+use crate::store::keys::{Keys, item_ttl};
 use crate::url;
 
 /// Configuration of a [`MemcachedLocks`](crate::MemcachedLocks) client.
@@ -50,6 +52,8 @@ pub struct MemcachedConfig {
     /// Most connections that the client opens; 32 by default. A call on a runtime that nobody drives any more keeps its own beside
     /// them, until it is dropped.
     pub connections: usize,
+    /// The network that is not the system's.
+    network: Option<Arc<dyn Network>>,
 }
 
 /// Protection against two holders when the server forgets its locks: it restarts, or somebody flushes it.
@@ -102,6 +106,7 @@ impl MemcachedConfig {
             longest_pause: Duration::from_millis(25),
             readers: 64,
             connections: 32,
+            network: None,
         }
     }
 
@@ -161,6 +166,18 @@ impl MemcachedConfig {
         self
     }
 
+    /// Connects over a network that is not the system's. For the simulation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_network(mut self, network: Arc<dyn Network>) -> Self {
+        self.network = Some(network);
+        self
+    }
+
+    pub(crate) fn network(&self) -> Arc<dyn Network> {
+        self.network.clone().unwrap_or_else(|| Arc::new(SystemNetwork))
+    }
+
     /// Returns the promises of a client with this configuration, on a server that evicts nothing (`-M`). A client of one that
     /// does says so in its own [`guarantees`](lock_core::Client::guarantees).
     #[must_use]
@@ -205,6 +222,38 @@ impl MemcachedConfig {
 
 fn invalid(what: String) -> Error {
     Error::invalid(Phase::Configure, what).with_backend(crate::guarantees::NAME)
+}
+
+/// The longest lease that a client grants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LongestLease(Duration);
+
+impl LongestLease {
+    /// The most that an epoch can say.
+    pub(crate) const MOST: Duration = Duration::from_secs((1 << 9) - 1);
+
+    pub(crate) fn new(longest: Duration) -> Self {
+        Self(longest)
+    }
+
+    /// Refuses an attempt with a longer TTL.
+    pub(crate) fn check(self, attempt: &Attempt, ttl: Duration) -> Result<(), Error> {
+        if ttl <= self.0 {
+            return Ok(());
+        }
+        let what = format!("the TTL is {ttl:?}, above the client's longest_lease of {:?}", self.0);
+        Err(attempt.error(ErrorKind::InvalidArgument, Phase::Configure, what))
+    }
+
+    /// The longest lease itself.
+    pub(crate) fn get(self) -> Duration {
+        self.0
+    }
+
+    /// The TTL of an item that is to outlast every lease, in seconds.
+    pub(crate) fn item_ttl(self) -> u32 {
+        item_ttl(self.0)
+    }
 }
 
 #[cfg(test)]

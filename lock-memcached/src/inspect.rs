@@ -16,8 +16,7 @@ use crate::error::Failure;
 use crate::items::reason::ForcedReasons;
 use crate::items::record::{self, HolderRecord, HolderRecords};
 use crate::slots::stored_limit;
-use crate::store::keys::{self, Key, Keys};
-use crate::store::values::{Nonce, since_1970};
+use crate::store::keys::{self, Key, Keys, Nonce, since_1970};
 
 /// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;

@@ -19,11 +19,11 @@ use crate::store::keys::Key;
 #[async_trait]
 impl MutexBackend for MemcachedBackend {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&Single::new(self, attempt)?, attempt).await
+        self.acquirer.try_once(&Single::new(&self.acquirer, attempt)?, attempt).await
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.wait(&Single::new(self, attempt)?, attempt, deadline).await
+        self.waits.wait(&Single::new(&self.acquirer, attempt)?, attempt, deadline).await
     }
 }
 
@@ -43,11 +43,11 @@ impl AdoptBackend for MemcachedBackend {
 #[async_trait]
 impl ReentrantBackend for MemcachedBackend {
     async fn try_enter(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_once(&Single::new(self, attempt)?, attempt).await
+        self.acquirer.try_once(&Single::new(&self.acquirer, attempt)?, attempt).await
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.wait(&Single::new(self, attempt)?, attempt, deadline).await
+        self.waits.wait(&Single::new(&self.acquirer, attempt)?, attempt, deadline).await
     }
 }
 
@@ -101,8 +101,8 @@ struct Single<'a> {
 }
 
 impl<'a> Single<'a> {
-    fn new(backend: &'a MemcachedBackend, attempt: &'a Attempt) -> Result<Self, Error> {
-        Ok(Self { acquirer: &backend.acquirer, attempt, entry: backend.registry.register(attempt)? })
+    fn new(acquirer: &'a Arc<Acquirer>, attempt: &'a Attempt) -> Result<Self, Error> {
+        Ok(Self { acquirer, attempt, entry: acquirer.register(attempt)? })
     }
 }
 

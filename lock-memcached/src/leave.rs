@@ -9,12 +9,13 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
+use crate::config::LongestLease;
 use crate::error::Failure;
 use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::ends_after;
 use crate::registry::{Entry, Piece, Registry};
-use crate::store::values::{self, LongestLease, Nonce};
+use crate::store::keys::{Nonce, item_ttl};
 
 /// Rounds for an item that another request of this client has changed meanwhile, or that did not get its time.
 const ROUNDS: usize = 20;
@@ -52,7 +53,7 @@ impl Leaver {
             return Ok(Left::NotHeld(self.reasons.read_by(Nonce::of(attempt.id), until).await));
         };
         let is_left = async {
-            let is_left = self.leave_item(&entry, Nonce::of(left), values::seconds(time)).await;
+            let is_left = self.leave_item(&entry, Nonce::of(left), item_ttl(time)).await;
             is_left.map_err(|failure| self.link.error(failure, Phase::Release))
         };
         let is_left = self.link.within(attempt, Phase::Release, is_left).await?;

@@ -36,6 +36,7 @@ mod adopt;
 mod backend;
 mod client;
 mod config;
+mod connect;
 mod epoch;
 mod error;
 mod guarantees;
@@ -43,6 +44,8 @@ mod inspect;
 mod items;
 mod kinds;
 mod leave;
+#[doc(hidden)]
+pub mod network;
 mod records;
 mod registry;
 mod release;
@@ -118,7 +121,7 @@ impl MemcachedLocks {
     /// Nothing is left of a dropped call but, perhaps, the epoch of a prefix that is used for the first time.
     pub async fn connect_with(config: MemcachedConfig) -> Result<Self, Error> {
         // Boxed: it is large, and would be a part of the caller's future.
-        let backend = Box::pin(MemcachedBackend::connect(&config)).await?;
+        let backend = Box::pin(connect::connect(&config)).await?;
         Client::new(backend, config.client).map(Self)
     }
 }

@@ -16,8 +16,7 @@ use lock_core::{Error, FencingToken, LockName, Phase};
 use crate::client::link::{InUse, Link};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
-use crate::store::keys::Keys;
-use crate::store::values::Nonce;
+use crate::store::keys::{Keys, Nonce};
 
 /// Rounds of reading and changing, when others change the record at the same time.
 const ROUNDS: usize = 5;

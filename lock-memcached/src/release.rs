@@ -16,8 +16,7 @@ use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
 use crate::items::refresh::lasts;
 use crate::registry::{Entry, Piece, Registry};
-use crate::store::keys::{self, Key};
-use crate::store::values::{self, Nonce};
+use crate::store::keys::{self, Key, Nonce, item_ttl};
 use crate::wait::WaitQueues;
 use crate::wait::hand_over::{HandOverAnswer, HandedOver};
 use crate::wait::looks::Offer;
@@ -141,7 +140,7 @@ impl Releaser {
         let gone_by = self.link.gone_by(sent_at, offer.ttl);
         offer.entry.claiming(&key, gone_by);
         offer.entry.kept(sent_at, offer.ttl);
-        let seconds = values::seconds(offer.ttl);
+        let seconds = item_ttl(offer.ttl);
         let (own, to) = (entry.own(seen), offer.entry.nonce);
         let change = Command::HandOver { key: key.clone(), own, to, seconds };
         let commands = [change, Command::Look { key: key.clone() }].into_iter();

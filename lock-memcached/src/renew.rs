@@ -9,6 +9,7 @@ use lock_core::{Error, ErrorKind, LossReason, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::Command;
+use crate::config::LongestLease;
 use crate::epoch::GateVerdict;
 use crate::epoch::gate::EpochGate;
 use crate::error::Failure;
@@ -17,8 +18,7 @@ use crate::items::record::HolderRecords;
 use crate::items::refresh::{ItemRefresh, Refresher};
 use crate::registry::{Entry, Piece, Registry};
 use crate::slots::{self, reader_slots};
-use crate::store::keys::Keys;
-use crate::store::values::{self, LongestLease, Nonce};
+use crate::store::keys::{Keys, Nonce, item_ttl};
 
 /// One lease of a batch.
 struct LeaseRenewal<'a> {
@@ -129,7 +129,7 @@ impl Renewer {
 
     /// Commands that keep what lives on with a lease: its record, and the limit of its semaphore.
     fn kept_beside(&self, lease: &LeaseRenewal<'_>) -> Vec<Command> {
-        let seconds = values::seconds(lease.until().since(lease.sent_at));
+        let seconds = item_ttl(lease.until().since(lease.sent_at));
         let record = lease.entry.as_ref().and_then(|entry| self.records.keep(entry, seconds));
         let is_semaphore = matches!(lease.attempt.kind, Kind::Permits { .. });
         let of_semaphore = lease.entry.as_ref().filter(|_| is_semaphore);

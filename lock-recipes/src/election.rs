@@ -66,12 +66,38 @@ pub struct Leader {
 
 impl Election {
     /// An election by the mutex of this name. Its TTL is the time after which another one can lead when the leader has crashed.
+    ///
+    /// # Examples
+    /// ```
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_recipes::Election;
+    ///
+    /// let lock = locks.recorded("scheduler")?.with_ttl(Duration::from_secs(5));
+    /// let election = Election::new(lock);
+    /// assert!(!election.is_leading()); // it has not campaigned yet
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
     #[must_use]
     pub fn new(lock: RecordedMutex) -> Self {
         Self { lock, address: String::new(), margin: None, cool_down: Duration::ZERO, standing: Arc::default() }
     }
 
     /// Sets the address that this process advertises while it leads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?).with_address("http://10.0.0.7:8080");
+    /// let leadership = election.campaign().await?;
+    /// let leader = election.leader().await?.expect("this process leads");
+    /// assert_eq!(leader.address, "http://10.0.0.7:8080");
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_address(mut self, address: impl Into<String>) -> Self {
         self.address = address.into();
@@ -81,6 +107,21 @@ impl Election {
     /// Sets how long before its lease can end a leader stops leading: a tenth of the TTL by default, and at most a third of it, which a
     /// renewal in time leaves untouched. Where servers keep a lock for less than its TTL at a time, as ZooKeeper does with a shorter
     /// session, it is shorter in proportion.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_recipes::Election;
+    ///
+    /// let lock = locks.recorded("scheduler")?.with_ttl(Duration::from_secs(9));
+    /// let election = Election::new(lock.clone()).with_margin(Duration::from_secs(2));
+    /// election.campaign().await?.step_down().await?;
+    /// let too_long = Election::new(lock).with_margin(Duration::from_secs(4));
+    /// assert!(too_long.campaign().await.is_err()); // above a third of the TTL
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
@@ -90,6 +131,20 @@ impl Election {
     /// Sets how long a leader that has stepped down, or lost its lock, waits before it campaigns again: not at all by default. It counts from
     /// the end of its [`Leadership`]: a clone of this election that waits already when the lock is lost may lead before that. Times above
     /// 365 days are cut to that. A campaign that waits ends with [`ErrorKind::Closed`] when the client is closed.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?).with_cool_down(Duration::from_secs(60));
+    /// election.campaign().await?.step_down().await?;
+    /// let again = tokio::time::timeout(Duration::from_millis(10), election.campaign()).await;
+    /// assert!(again.is_err()); // others have a minute to take over
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
         self.cool_down = cool_down;
@@ -97,6 +152,19 @@ impl Election {
     }
 
     /// Waits until this process leads, and announces its address.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?);
+    /// let leadership = election.campaign().await?; // waits until it leads
+    /// assert!(leadership.is_leading());
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Those of [`RecordedMutex::lock`] and [`RecordedGuard::write`](lock_core::RecordedGuard::write);
@@ -142,6 +210,20 @@ impl Election {
     /// has spawned are not stopped.
     ///
     /// A server that does not answer is no end: it campaigns again after a second.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::fence::FenceGate;
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?);
+    /// let gate = &FenceGate::new(); // of a resource that refuses who led before
+    /// let written = election.run(|term| async move { gate.admit_exclusive(term.number()).is_ok() }).await?;
+    /// assert!(written);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Those of [`campaign`](Election::campaign) that no repetition mends: a wrong argument, missing rights, a closed client, something
@@ -221,18 +303,61 @@ impl Election {
     }
 
     /// Whether this process leads, through this election or a clone of it: an answer for a readiness probe. Computed at each call.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?);
+    /// let leadership = election.campaign().await?;
+    /// assert!(election.is_leading());
+    /// leadership.step_down().await?;
+    /// assert!(!election.is_leading());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.term().is_some()
     }
 
     /// Returns the number of the present term, if this process leads. Computed at each call.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?);
+    /// assert_eq!(election.term(), None);
+    /// let leadership = election.campaign().await?;
+    /// assert_eq!(election.term(), Some(leadership.number()));
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn term(&self) -> Option<FencingToken> {
         self.standing.term().map(|term| term.number())
     }
 
     /// Watches whether this process leads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?);
+    /// let mut watch = election.watch();
+    /// let leadership = election.campaign().await?;
+    /// assert_eq!(watch.changed().await, Some(leadership.number())); // it leads
+    /// leadership.step_down().await?;
+    /// assert_eq!(watch.changed().await, None); // it leads no more
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn watch(&self) -> LeadershipWatch {
         LeadershipWatch::new(self.standing.clone())
@@ -244,11 +369,26 @@ impl Election {
     /// [`run`](Election::run) writes it down again before that is over; whoever leads by [`campaign`](Election::campaign) for longer
     /// [announces](Leadership::announce) it again.
     ///
-    /// Each call inspects the lock, which lists up to 500 of its waiters, and reads the record; both once more if it finds no leader. For a
-    /// question that comes often there is [`is_leading`](Election::is_leading), which asks no server.
+    /// Each call asks for the holder of the lock and reads the record; both once more if it finds no leader. The first costs as much as
+    /// [`Mutex::holder`](lock_core::Mutex::holder): on Redis the same however many candidates there are. For a question that comes often there is [`is_leading`](Election::is_leading), which asks no server.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_recipes::Election;
+    ///
+    /// let election = Election::new(locks.recorded("scheduler")?).with_address("http://10.0.0.7:8080");
+    /// assert!(election.leader().await?.is_none());
+    /// let leadership = election.campaign().await?;
+    /// let leader = election.leader().await?.expect("this process leads");
+    /// assert_eq!((leader.term, &*leader.address), (leadership.number(), "http://10.0.0.7:8080"));
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// Those of [`RecordedMutex::read`] and [`Mutex::inspect`](lock_core::Mutex::inspect);
+    /// Those of [`RecordedMutex::read`] and [`Mutex::holder`](lock_core::Mutex::holder);
     /// [`ErrorKind::Protocol`] if the record is not a leader's.
     ///
     /// # Cancel safety
@@ -263,8 +403,7 @@ impl Election {
 
     async fn look_for_leader(&self) -> Result<Option<Leader>, Error> {
         // In this order: an address that was read first could be of a term before.
-        let seen = self.lock.mutex().inspect().await?;
-        let Some(holder) = seen.holders.first() else { return Ok(None) };
+        let Some(holder) = self.lock.mutex().holder().await? else { return Ok(None) };
         let Some(record) = self.lock.read().await? else { return Ok(None) };
         if !record.is_of_term() || holder.token != Some(record.term.as_u64()) {
             return Ok(None);

@@ -43,6 +43,17 @@ impl Leadership {
     }
 
     /// The term, to be asked by others too.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let leadership = lock_recipes::Election::new(locks.recorded("scheduler")?).campaign().await?;
+    /// let term = leadership.term().clone(); // for another task
+    /// leadership.step_down().await?;
+    /// assert!(!term.is_leading());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn term(&self) -> &Term {
         &self.term
@@ -50,6 +61,19 @@ impl Leadership {
 
     /// Advertises this address from now on, or the present one anew: its record is kept for its
     /// [retention](lock_core::RecordedMutex::with_retention) from then on. [`Election::run`](crate::Election::run) does so by itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let election = lock_recipes::Election::new(locks.recorded("scheduler")?);
+    /// let leadership = election.campaign().await?;
+    /// leadership.announce("http://10.0.0.8:8080").await?;
+    /// let leader = election.leader().await?.expect("this process leads");
+    /// assert_eq!(leader.address, "http://10.0.0.8:8080");
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Those of [`RecordedGuard::write`]; [`ErrorKind::InvalidArgument`](lock_core::ErrorKind::InvalidArgument) for an address that does
@@ -65,6 +89,17 @@ impl Leadership {
     }
 
     /// Ends the term, and releases the lock, within one operation timeout.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let election = lock_recipes::Election::new(locks.recorded("scheduler")?);
+    /// let leadership = election.campaign().await?;
+    /// leadership.step_down().await?;
+    /// assert!(election.leader().await?.is_none());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`](lock_core::ErrorKind::NotHeld) if the lock had been lost;

@@ -1,6 +1,7 @@
 //! Recipes on locks, for any backend of [`lock_core`]: a job that runs [once](Once) per slot, and a [leader](Election) among processes.
 //!
 //! Both stand on [`RecordedMutex`]: a mutex with a record beside it, which only the latest holder can write.
+//! They use nothing else of a backend, and promise whatever it promises of its mutex and its record.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

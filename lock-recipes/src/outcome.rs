@@ -29,6 +29,16 @@ pub enum Outcome<T> {
 
 impl<T> Outcome<T> {
     /// The value of a job that ran here.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let once = lock_recipes::Once::new(locks.recorded("invoices")?);
+    /// assert_eq!(once.run(7, |_token| async { "sent" }).await?.ran(), Some("sent"));
+    /// assert_eq!(once.run(7, |_token| async { "sent" }).await?.ran(), None); // skipped
+    /// # Ok(()) }
+    /// ```
     pub fn ran(self) -> Option<T> {
         match self {
             Self::Ran(value) => Some(value),
@@ -73,6 +83,18 @@ pub enum OnceError<T> {
 
 impl<T> OnceError<T> {
     /// The error of the lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let once = lock_recipes::Once::new(locks.recorded("invoices")?);
+    /// locks.close().await?;
+    /// let failed = once.run(7, |_token| async { "sent" }).await.unwrap_err();
+    /// assert_eq!(failed.error().kind(), lock_core::ErrorKind::Closed);
+    /// assert_eq!(failed.into_value(), None); // the job did not run
+    /// # Ok(()) }
+    /// ```
     pub fn error(&self) -> &Error {
         match self {
             Self::NotRun(error) | Self::NotStarted(error) | Self::Dropped(error) => error,
@@ -81,6 +103,22 @@ impl<T> OnceError<T> {
     }
 
     /// The value of a job that ran to its end.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// use lock_core::memory::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// let once = lock_recipes::Once::new(store.connect().recorded("invoices")?);
+    /// let job = |_token| async {
+    ///     store.lose("invoices"); // as if the server had lost its memory
+    ///     "sent"
+    /// };
+    /// let failed = once.run(7, job).await.unwrap_err();
+    /// assert_eq!(failed.into_value(), Some("sent")); // it ran, and that is not recorded
+    /// # Ok(()) }
+    /// ```
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::NotRecorded { value, .. } | Self::NotLeft { value, .. } => Some(value),

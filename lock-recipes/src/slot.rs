@@ -25,6 +25,14 @@ pub struct Slot(u64);
 impl Slot {
     /// The slot of a run that was planned for this time, in ms since 1970: the planned time, such as a cron expression names it, and not
     /// the present time, which every process sees differently. Earlier times are the slot 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// let planned = UNIX_EPOCH + Duration::from_secs(86_400);
+    /// assert_eq!(lock_recipes::Slot::at(planned).as_u64(), 86_400_000);
+    /// ```
     #[must_use]
     pub fn at(planned: SystemTime) -> Self {
         Self(milliseconds(planned.duration_since(UNIX_EPOCH).unwrap_or_default()))
@@ -32,6 +40,15 @@ impl Slot {
 
     /// The slot of the period in which this time lies, of periods of this length since 1970; they have a ms at least. A process whose
     /// clock is ahead begins a period early; the others then find it begun.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use lock_recipes::Slot;
+    ///
+    /// let (hour, midnight) = (Duration::from_secs(3600), UNIX_EPOCH + Duration::from_secs(86_400));
+    /// assert_eq!(Slot::every(hour, midnight + Duration::from_secs(5)), Slot::at(midnight));
+    /// ```
     #[must_use]
     pub fn every(period: Duration, time: SystemTime) -> Self {
         let period = milliseconds(period).max(1);

@@ -1,4 +1,6 @@
 //! One term of a leader, as it can be asked by many.
+//!
+//! Each answer is computed from the lease and the clock at the moment of the question; channels only wake.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,6 +19,19 @@ const LOOK_AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_mil
 /// Whether it leads is computed from the lease and the clock at each question. The answer is no a
 /// [margin](crate::Election::with_margin) before the lease can end, so that no other one leads by then. That is final, once somebody has
 /// been told: a renewal that comes late is for the lock, not for the term.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// let election = lock_recipes::Election::new(locks.recorded("scheduler")?);
+/// let gate = &lock_core::fence::FenceGate::new(); // of a resource that refuses who led before
+/// let written = election
+///     .run(|term| async move { term.is_leading() && gate.admit_exclusive(term.number()).is_ok() }) // for each piece of work
+///     .await?;
+/// assert!(written);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Term(Arc<TermLock>);
 
@@ -50,6 +65,19 @@ impl Term {
     }
 
     /// The number of the term, which grows with every leader: the fencing token to present to resources.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::fence::FenceGate;
+    ///
+    /// let gate = FenceGate::new(); // beside the resource
+    /// let leadership = lock_recipes::Election::new(locks.recorded("scheduler")?).campaign().await?;
+    /// assert!(gate.admit_exclusive(leadership.number()).is_ok());
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn number(&self) -> FencingToken {
         self.0.number
@@ -57,6 +85,18 @@ impl Term {
 
     /// Whether it leads at this instant, and for a margin from now on at least. Once it does not, it never does again. Its lock goes on being
     /// renewed until its [`Leadership`](crate::Leadership) ends: step down or drop it, or nobody leads.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let leadership = lock_recipes::Election::new(locks.recorded("scheduler")?).campaign().await?;
+    /// if leadership.is_leading() {
+    ///     // Nobody else leads yet for as long as the margin.
+    /// }
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_leading(&self) -> bool {
         let over = &self.0.over;
@@ -68,6 +108,18 @@ impl Term {
     }
 
     /// Resolves when it leads no more: a margin before its lease can end, when the lock is lost, or when it has stepped down.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let leadership = lock_recipes::Election::new(locks.recorded("scheduler")?).campaign().await?;
+    /// let term = leadership.term().clone();
+    /// let watcher = tokio::spawn(async move { term.ended().await });
+    /// leadership.step_down().await?;
+    /// assert!(watcher.await.is_ok()); // it leads no more
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// Dropping it has no effect.

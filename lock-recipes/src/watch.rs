@@ -41,6 +41,19 @@ impl LeadershipWatch {
     /// Resolves when the state is another one than was told last, with the number of the term if this process leads. At first that it
     /// does not lead counts as told.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let election = lock_recipes::Election::new(locks.recorded("scheduler")?);
+    /// let mut watch = election.watch();
+    /// let watcher = tokio::spawn(async move { watch.changed().await });
+    /// let leadership = election.campaign().await?;
+    /// assert_eq!(watcher.await.unwrap(), Some(leadership.number()));
+    /// leadership.step_down().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// A dropped call loses nothing: the next one tells the same change.
     pub async fn changed(&mut self) -> Option<FencingToken> {

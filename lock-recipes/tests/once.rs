@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::clock::VirtualClock;
+use lock_core::clock::{TokioClock, VirtualClock};
 use lock_core::memory::{MemoryConfig, MemoryStore};
 use lock_core::{ClientOptions, ErrorKind, Guarantee, LeaseOptions, MemoryLocks};
 use lock_recipes::{Attempts, Failures, Once, OnceError, Outcome, Slot};
@@ -71,6 +71,57 @@ async fn processes_that_ask_at_the_same_time_run_each_slot_once() {
     // A process that is ahead has begun later slots: those that it has not run itself are skipped by all.
     assert!(runs.iter().all(|count| count.load(Ordering::SeqCst) <= 1));
     assert_eq!(runs[299].load(Ordering::SeqCst), 1);
+}
+
+/// A hundred hand-overs of 40 ms, one behind the other, take 4 s.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_for_one_slot_do_not_take_its_lock_one_after_the_other() {
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let way = Duration::from_millis(20);
+    store.set_delay(way, way, 0);
+    let runs = Arc::new(AtomicU64::new(0));
+    let calls = (0..100).map(|_| {
+        let (once, runs) = (once(&store.connect()).with_wait(LONG), runs.clone());
+        tokio::spawn(async move {
+            let job = |_| async {
+                runs.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                tokio::time::Instant::now()
+            };
+            let outcome = once.run(1, job).await.unwrap();
+            (outcome, tokio::time::Instant::now())
+        })
+    });
+    let (mut ran, mut skipped) = (None, Vec::new());
+    for call in calls.collect::<Vec<_>>() {
+        match call.await.unwrap() {
+            (Outcome::Ran(ended), _) => assert_eq!(ran.replace(ended), None),
+            (Outcome::Skipped { .. }, at) => skipped.push(at),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((runs.load(Ordering::SeqCst), skipped.len()), (1, 99));
+    let last = skipped.into_iter().max().unwrap().duration_since(ran.unwrap());
+    assert!(last <= Duration::from_secs(2) + 10 * way, "the last one has learned of it after {last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_slot_that_is_done_does_not_wait_until_its_lock_is_free() {
+    let store = MemoryStore::with_clock(TokioClock::new());
+    let (one, other) = (store.connect(), store.connect());
+    let kept = once(&one).with_at_least(LONG).unwrap();
+    let job = |_| tokio::time::sleep(Duration::from_millis(100));
+    let waits = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        once(&other).with_wait(LONG * 2).run(1, |_| async {}).await
+    };
+    let began = tokio::time::Instant::now();
+    let (ran, skipped) = tokio::join!(kept.run(1, job), waits);
+    assert_eq!(ran.unwrap(), Outcome::Ran(()));
+    assert!(matches!(skipped, Ok(Outcome::Skipped { .. })), "{skipped:?}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // The dropped wait has left nothing: only the job's lock is there.
+    assert_eq!(other.mutex("job").inspect().await.unwrap().waiter_count(), 0);
 }
 
 #[tokio::test]

@@ -12,12 +12,13 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use crate::client::identity::Identity;
 use crate::client::link::Caller;
 use crate::client::link::batches::BatchableRequest;
-use crate::client::link::call::{Call, ShortRequest, ShortWay};
-use crate::client::link::request::{Failed, Request, milliseconds, whole_milliseconds};
+use crate::client::link::request::Failed;
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
+use crate::store::call::{
+    self, Call, MutexText, OwnerText, Request, ShortRequest, ShortWay, milliseconds, whole_milliseconds,
+};
 use crate::store::keys::{Form, KeySpace, Keys};
-use crate::store::record::{self, MutexText, OwnerText};
 use crate::store::scripts;
 use crate::wait::machine::{Enqueued, Pause};
 use crate::wait::queue::WaitQueues;
@@ -159,7 +160,7 @@ impl Acquirer {
         let mut call = Call::of_two(&keys.lock, keys.beside(), ":q").and_key(&keys.tokens(), "");
         call = call.with([nonce, &self.identity.client]);
         call.push_number(whole_milliseconds(attempt.ttl));
-        call = call.with([&*self.owner.of(&attempt.owner)?, &record::mode(attempt)]);
+        call = call.with([&*self.owner.of(&attempt.owner)?, &call::mode(attempt)]);
         let request = BatchableRequest::new(ShortRequest { way: ShortWay::AcquireHolder, call, until });
         let reply = match self.links.run_with_others(attempt, &request, caller).await {
             Some(Ok(reply)) => reply,
@@ -218,7 +219,7 @@ impl Acquirer {
         // "0" says that this attempt has been sent before, although no ticket came back.
         let before = if attempt.first_sent().is_none() { String::new() } else { "0".to_owned() };
         let ticket = ticket.map_or(before, |ticket| ticket.to_string());
-        let mode = record::mode(attempt);
+        let mode = call::mode(attempt);
         let args = [
             nonce.as_bytes(),
             self.identity.client.as_bytes(),

@@ -7,8 +7,8 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::acquire::Acquirer;
 use crate::client::identity::Identity;
-use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
+use crate::store::call::{Request, milliseconds};
 use crate::store::keys::{Form, KeySpace};
 use crate::store::scripts::Script;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Kind, Operator};
-use lock_core::{Error, GrantId, Inspection, LockName, Owner, Phase};
+use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase};
 
 use crate::client::identity::Identity;
-use crate::client::link::request::Request;
 use crate::client::links::Links;
 use crate::release::MORE;
+use crate::store::call::Request;
 use crate::store::keys::{Form, KeySpace};
 use crate::store::reply::Fields;
 use crate::store::{record, scripts};
@@ -64,13 +64,11 @@ impl Inspector {
             }
         }
     }
-}
 
-#[async_trait]
-impl Operator for Inspector {
-    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+    /// Looks at a lock, of which so many holders and waiters are listed at most.
+    async fn look(&self, name: &LockName, kind: Kind, most: usize) -> Result<Inspection, Error> {
         let keys = self.keys.checked(name, kind)?;
-        let most = Inspection::MOST.to_string();
+        let most = most.to_string();
         let reply = self.links.run_once(&keys.scripts().inspect, &keys, &[most.as_bytes()], Phase::Inspect).await?;
         let mut fields = self.links.fields(reply.value, &keys.lock, Phase::Inspect)?;
         let now = fields.number()?;
@@ -86,6 +84,18 @@ impl Operator for Inspector {
             waiters.filter_map(|((member, ticket), entry)| record::waiter(member, ticket, entry, now)).collect();
         inspection.more_waiters = count(&mut fields)?;
         Ok(inspection)
+    }
+}
+
+#[async_trait]
+impl Operator for Inspector {
+    async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error> {
+        self.look(name, kind, Inspection::MOST).await
+    }
+
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        // The script lists one waiter at least.
+        Ok(self.look(name, Kind::Mutex, 1).await?.holders.into_iter().next())
     }
 
     async fn force_release(

@@ -1,5 +1,5 @@
 //! The four kinds of lock, for lock-core. They differ by the mode of a request alone
-//! ([`record::mode`](crate::store::record::mode)).
+//! ([`call::mode`](crate::store::call::mode)).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lock_core::driver::{
 use lock_core::{Error, FencingToken, GrantId, LockName, Phase};
 
 use crate::backend::RedisBackend;
-use crate::store::record::permits_mode;
+use crate::store::call::permits_mode;
 
 #[async_trait]
 impl MutexBackend for RedisBackend {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use lock_core::driver::{Attempt, Left};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
-use crate::client::link::request::{Request, milliseconds_at_least};
 use crate::client::links::Links;
 use crate::client::push;
 use crate::release::is_foreign;
+use crate::store::call::{Request, milliseconds_at_least};
 use crate::store::keys::KeySpace;
 
 /// Leaves mutexes.

@@ -36,6 +36,7 @@ mod cause;
 mod client;
 mod config;
 mod confirm;
+mod connect;
 mod error;
 mod guarantees;
 mod inspect;
@@ -116,7 +117,7 @@ impl RedisLocks {
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
         // Boxed: it is large, and would be a part of the caller's future.
-        let backend = Box::pin(RedisBackend::connect(&config)).await?;
+        let backend = Box::pin(connect::connect(&config)).await?;
         Client::new(backend, config.client).map(Self)
     }
 }

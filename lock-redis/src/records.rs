@@ -6,9 +6,9 @@ use std::time::Duration;
 use lock_core::driver::{Attempt, Kind, Record, RecordWrite};
 use lock_core::{Error, ErrorKind, FencingToken, LockName, Phase};
 
-use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
 use crate::confirm::Confirmation;
+use crate::store::call::{Request, milliseconds};
 use crate::store::keys::KeySpace;
 use crate::store::reply::Fields;
 use crate::store::scripts;

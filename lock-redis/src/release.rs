@@ -11,12 +11,11 @@ use crate::cause::Cause;
 use crate::client::identity::Identity;
 use crate::client::link::Caller;
 use crate::client::link::batches::BatchableRequest;
-use crate::client::link::call::{Call, ShortRequest, ShortWay};
-use crate::client::link::request::{Failed, Request};
+use crate::client::link::request::Failed;
 use crate::client::links::{Links, SentBefore};
 use crate::client::push;
+use crate::store::call::{Call, MutexText, OwnerText, Request, ShortRequest, ShortWay};
 use crate::store::keys::{Form, KeySpace, Keys};
-use crate::store::record::{MutexText, OwnerText};
 use crate::store::scripts::{self, Script};
 use crate::wait::queue::WaitQueues;
 

@@ -9,10 +9,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Renewal, Renewed};
 use lock_core::{Error, LossReason, Phase};
 
-use crate::client::link::call::Call;
-use crate::client::link::request::{Failed, Raw, milliseconds};
+use crate::client::link::request::{Failed, Raw};
 use crate::client::links::Links;
 use crate::client::push;
+use crate::store::call::{Call, milliseconds};
 use crate::store::keys::{Form, KeySpace, Keys};
 
 /// Renews leases.

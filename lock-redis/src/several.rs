@@ -10,11 +10,10 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::acquire::Acquirer;
 use crate::client::identity::Identity;
-use crate::client::link::request::{Request, milliseconds};
 use crate::client::links::Links;
 use crate::release::Releaser;
+use crate::store::call::{Request, milliseconds, mode};
 use crate::store::keys::{Form, KeySpace, Keys};
-use crate::store::record;
 use crate::store::reply::Fields;
 use crate::store::scripts;
 
@@ -86,7 +85,7 @@ impl SeveralAcquirer {
         for attempt in attempts {
             let owner = self.acquirer.owner.of(&attempt.owner)?.to_string();
             let (nonce, client) = (attempt.id.to_string(), self.identity.client.to_string());
-            request.push([nonce, client, milliseconds(attempt.ttl), owner, record::mode(attempt)]);
+            request.push([nonce, client, milliseconds(attempt.ttl), owner, mode(attempt)]);
         }
         let bytes = request.iter().flatten().map(String::len).sum::<usize>();
         // The lock's key is part of four of them, and the fifth is short.

@@ -13,8 +13,8 @@ use crate::client::SHORTEST_SESSION;
 use crate::client::{ClientCrate, ConnectOptions};
 use crate::session::SessionOptions;
 use crate::session::lease::longest_tick;
-use crate::store::dialect::Dialect;
 use crate::store::layout::{Layout, is_within_another, without_root};
+use crate::store::node::Dialect;
 use crate::tls::Tls;
 use crate::url::Target;
 

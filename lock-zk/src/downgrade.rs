@@ -9,7 +9,7 @@ use lock_core::{Error, ErrorKind, Phase};
 use crate::client::{Created, Fate, NewNode};
 use crate::error;
 use crate::registry::{Registration, Registry};
-use crate::store::record::HolderRecord;
+use crate::store::node::HolderRecord;
 
 /// Makes readers of writers.
 #[derive(Debug)]

@@ -9,9 +9,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::client::Node;
 use crate::records::record_in;
-use crate::store::dialect::{Dialect, Role};
 use crate::store::layout::{Layout, LockPaths, canonical};
-use crate::store::record::HolderRecord;
+use crate::store::node::{Dialect, HolderRecord, Role};
 use crate::url::Target;
 use crate::wait::contention::waits_for;
 

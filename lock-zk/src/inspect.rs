@@ -15,10 +15,9 @@ use crate::error::{self, retry_unanswered};
 use crate::registry::Registry;
 use crate::release::delete_any;
 use crate::session::{Session, Sessions};
-use crate::store::dialect::{Contender, Role};
 use crate::store::force_release::{ForceReleases, keeps_for};
 use crate::store::layout::{Layout, LockPaths};
-use crate::store::record::HolderRecord;
+use crate::store::node::{Contender, HolderRecord, Role};
 use crate::wait::contention::waits_for;
 
 /// Looks at locks for an operator, and frees grants by force.
@@ -38,6 +37,24 @@ impl Operator for Inspector {
         self.in_time(async |session| {
             let snapshot = LockSnapshot::of(&session, &lock, kind, Inspection::MOST).await?;
             Ok(snapshot.inspection())
+        })
+        .await
+    }
+
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        let lock = LockPaths::of(&self.layout, name, Kind::Mutex)?;
+        self.in_time(async |session| {
+            loop {
+                let mut grants = by_grant(Contenders::of(&session, &lock, Kind::Mutex).await?.holding);
+                if grants.is_empty() {
+                    return Ok(None);
+                }
+                cut(&mut grants, 1);
+                if let Some(held) = held(&session, &lock.directory, grants).await?.first() {
+                    return Ok(holder(held));
+                }
+                // It has gone since it was listed: the next one has the lock, or nobody.
+            }
         })
         .await
     }

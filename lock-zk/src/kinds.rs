@@ -1,5 +1,6 @@
 //! The four kinds of lock, for lock-core, and the records beside mutexes. The kinds differ by their directories and nodes
-//! ([`LockPaths::of`](crate::store::layout::LockPaths::of)), and by who is waited for ([`contention`](crate::wait::contention)).
+//! ([`LockPaths::of`](crate::store::layout::LockPaths::of)), and by who is waited for ([`contention`](crate::wait::contention)); a semaphore also
+//! by its [`permits`](crate::permits).
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ impl MutexBackend for ZkBackend {
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.acquire(attempt, deadline).await
+        self.acquirer.acquire(attempt, deadline).await
     }
 }
 
@@ -32,7 +33,7 @@ impl ReentrantBackend for ZkBackend {
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.acquire(attempt, deadline).await
+        self.acquirer.acquire(attempt, deadline).await
     }
 }
 
@@ -49,11 +50,11 @@ impl RwLockBackend for ZkBackend {
     }
 
     async fn read(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.acquire(attempt, deadline).await
+        self.acquirer.acquire(attempt, deadline).await
     }
 
     async fn write(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.acquire(attempt, deadline).await
+        self.acquirer.acquire(attempt, deadline).await
     }
 
     async fn downgrade(&self, attempt: &Attempt) -> Result<(), Error> {
@@ -65,11 +66,11 @@ impl RwLockBackend for ZkBackend {
 #[async_trait]
 impl SemaphoreBackend for ZkBackend {
     async fn try_acquire(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_acquire(attempt).await
+        self.permits.try_acquire(attempt).await
     }
 
     async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.acquire(attempt, deadline).await
+        self.permits.acquire(attempt, deadline).await
     }
 
     async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {

@@ -30,6 +30,7 @@ mod acquire;
 mod backend;
 mod client;
 mod config;
+mod connect;
 mod downgrade;
 mod error;
 mod guarantees;
@@ -38,6 +39,7 @@ mod inputs;
 mod inspect;
 mod kinds;
 mod leave;
+mod permits;
 mod records;
 mod registry;
 mod release;
@@ -65,18 +67,18 @@ pub use lock_core::{
     Semaphore, Support, Waiter, WorkError, WriteGuard, clock, fence, memory, multi,
 };
 pub use session::SessionState;
-pub use store::dialect::Dialect;
+pub use store::node::Dialect;
 pub use tls::Tls;
 
 /// The decisions that need no I/O, for the models of `tests/models`. Outside of semantic versioning: anything here may change in
 /// any version.
 #[doc(hidden)]
 pub mod machine {
+    pub use crate::permits::taking::{PermitNode, Taking, TakingAction, TakingEvent, is_within};
     pub use crate::registry::successor::Successor;
     pub use crate::session::lease::SessionLease;
-    pub use crate::store::dialect::Role;
+    pub use crate::store::node::Role;
     pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
-    pub use crate::wait::taking::{PermitNode, Taking, TakingAction, TakingEvent, is_within};
 }
 
 /// A client of one ZooKeeper ensemble. Dereferences to [`Client`], which makes the handles.
@@ -149,7 +151,7 @@ impl ZkLocks {
 
     async fn over(config: ZkConfig, by: ClientCrate) -> Result<Self, Error> {
         // Boxed: it is large, and would be a part of the caller's future.
-        let backend = Box::pin(ZkBackend::connect(&config, by)).await?;
+        let backend = Box::pin(connect::connect(&config, by)).await?;
         Client::new(backend, config.client).map(Self)
     }
 

@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Failure, Fate, NewNode};
 use crate::error::{self, StepError, retry_unanswered};
-use crate::registry::{Recipient, Registration, Registry};
+use crate::registry::permits::Recipient;
+use crate::registry::{Registration, Registry};
 use crate::store::force_release::ForceReleases;
 
 /// Releases what attempts hold, and cancels what they have asked for.

@@ -18,7 +18,7 @@ use crate::registry::{Registration, Registry};
 use crate::release::Releaser;
 use crate::session::{Session, Sessions};
 use crate::store::layout::{Layout, LockPaths};
-use crate::store::record::HolderRecord;
+use crate::store::node::HolderRecord;
 
 /// The most locks that one transaction takes: the servers carry out nothing else meanwhile.
 const MOST: usize = 64;

@@ -1,5 +1,10 @@
 //! Torture: processes that use every kind of lock of a backend while they, and its servers, are frozen, killed and
 //! restarted; everything is written down and judged. See `README.md`.
+//!
+//! `run.rs` is one run. It starts the workers, which are this program again: `work.rs` does one of the works of `workload.rs`
+//! (`worker.rs`, `jobs.rs`, `leaders.rs`), as `plan.rs` says. They work on the counters of `resource.rs`, and talk to the run by
+//! `exchange.rs`. `nemesis.rs` injects the faults, each of which implements the trait of `faults.rs`. At the end the run looks at the
+//! server itself, and the checker judges. `system.rs` is what a run needs to know of a backend.
 
 mod exchange;
 mod faults;

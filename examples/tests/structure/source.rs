@@ -52,7 +52,7 @@ pub(crate) fn modules(root: &str) -> BTreeMap<Module, String> {
 
 /// The lines of a module without its comments and its own tests.
 pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     text.lines().map(|line| line.split("//").next().unwrap_or_default())
 }
 

@@ -4,15 +4,16 @@ mod given_back;
 mod several;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::given_back::GivenBack;
 use crate::clock::{BootInstant, Deadline};
-use crate::driver::Inspection;
 use crate::driver::bound::{self, bounded};
 use crate::driver::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
 use crate::driver::{Guarantee, Support};
+use crate::driver::{Holder, Inspection};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::keeper::{Keeper, KeeperHandle};
 use crate::lease::state::LeaseState;
@@ -124,6 +125,8 @@ impl Core {
         loop {
             let outcome = self.acquire_once(request, wait, began, limit, &ask).await;
             let Ok(None) = outcome else { return outcome };
+            // The server may have refused because of a lock that this client was still giving back. Asked once more, and not again:
+            // there is nothing left to take then.
             limit = match given_back.take() {
                 Some(given_back) => given_back.tried(self).await,
                 None => None,
@@ -150,7 +153,8 @@ impl Core {
     {
         let attempt = self.attempt(&request).map_err(|error| self.refuses(error, request.name))?;
         let mut operation = Operation::acquire(self.keeper.backend_name, &attempt, wait.name());
-        let outcome = operation.run(self.ask(attempt, request.lease, wait, limit, ask)).await;
+        // Pinned here: handed on by value, it would be a part of this future twice.
+        let outcome = operation.run(pin!(self.ask(attempt, request.lease, wait, limit, ask))).await;
         match &outcome {
             Ok(Some(lease)) => {
                 let waited = lease.since().since(began);
@@ -188,19 +192,24 @@ impl Core {
         // What is still to be given back, since its runtime has ended, may be this very lock.
         self.keeper.reaper.ensure_running();
         let (end, phase) = match wait.deadline() {
+            // Long past, so that one operation timeout counts from the present instant.
             None => (BootInstant::from_origin(Duration::ZERO), Phase::Acquire),
             Some(deadline) => (deadline.instant(), Phase::Wait),
         };
-        let asked = ask(undo.attempt.clone(), wait);
-        let answer = tokio::select! {
-            biased;
-            answer = bound::until(&*self.keeper.clock, end, self.options.op_timeout, limit, phase, asked) => answer,
-            () = self.keeper.shutdown.begun() => Err(closed().ended_early()),
+        let answer = {
+            let asked = pin!(ask(undo.attempt.clone(), wait));
+            tokio::select! {
+                // The answer first: a grant that is there is not given up because the client is closed at the same moment.
+                biased;
+                answer = bound::until(&*self.keeper.clock, end, self.options.op_timeout, limit, phase, asked) => answer,
+                () = self.keeper.shutdown.begun() => Err(closed().ended_early()),
+            }
         };
         match answer {
             Ok(Some(grant)) => self.into_lease(undo, lease, &grant).map(Some),
             Ok(None) => {
                 match wait {
+                    // Its place in the queue may still be there, and the lock be handed to it.
                     Wait::Until(_) => self.cancel_expired_wait(undo).await,
                     Wait::Try | Wait::Once => undo.disarm(),
                 }
@@ -209,6 +218,7 @@ impl Core {
             Err(error) => {
                 let error = self.named(error, &undo.attempt.name);
                 let answered = error.is_definite();
+                // A wait is more than one request: that the last one has failed for certain says nothing of those before it.
                 if wait.deadline().is_none() && answered {
                     undo.disarm();
                 }
@@ -279,6 +289,7 @@ impl Core {
 
     /// Has a grant kept from now on.
     fn leased(self: &Arc<Self>, undo: Undo<'_>, live: Arc<LiveGrant>, grant: &Grant) -> Lease {
+        // From now on the lease releases the grant when it is dropped.
         undo.disarm();
         self.keeper.register(&live, grant.sent_at);
         let lease = Lease::new(self.keeper.clone(), live);
@@ -347,6 +358,11 @@ impl Core {
         name.check().map_err(|error| self.named(error, name))?;
         let seen = self.operate(self.operator()?.inspect(name, kind)).await.map_err(|error| self.named(error, name))?;
         Ok(seen.bounded())
+    }
+
+    pub(crate) async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        name.check().map_err(|error| self.named(error, name))?;
+        self.operate(self.operator()?.holder(name)).await.map_err(|error| self.named(error, name))
     }
 
     pub(crate) async fn force_release(

@@ -134,6 +134,7 @@ fn granted(
     }
     let each = undos.iter().zip(requests).zip(grants);
     let live = each.map(|((undo, request), grant)| core.live(undo, request.lease, grant));
+    // All are judged before one of them is disarmed: an error here drops `undos`, which releases every grant.
     let live = live.collect::<Result<Vec<_>, _>>()?;
     let each = undos.into_iter().zip(live).zip(grants);
     Ok(each.map(|((undo, live), grant)| core.leased(undo, live, grant)).collect())

@@ -1,8 +1,8 @@
 //! The system's clock, and sleeping by it on whatever runtime that is done.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
@@ -43,7 +43,7 @@ impl SystemClock {
     /// Dropping the future has no effect.
     #[must_use]
     pub fn sleep_roughly_until(self, at: BootInstant) -> Sleep {
-        Box::pin(SystemSleep::roughly_until(at))
+        sleep(at, LOOK_SELDOM)
     }
 }
 
@@ -53,51 +53,40 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, at: BootInstant) -> Sleep {
-        Box::pin(SystemSleep::until(at))
+        sleep(at, LOOK_AGAIN)
     }
 }
 
-/// A sleep until an instant of the system's clock. It may begin on one runtime and go on upon another.
-struct SystemSleep {
-    until: BootInstant,
-    look_again: Duration,
-    /// The timer, and the runtime that drives it: one of a runtime that has ended must not be polled any more.
-    timer: Option<(Id, Pin<Box<tokio::time::Sleep>>)>,
-}
-
-impl SystemSleep {
-    const fn until(until: BootInstant) -> Self {
-        Self { until, look_again: LOOK_AGAIN, timer: None }
-    }
-
-    const fn roughly_until(until: BootInstant) -> Self {
-        Self { until, look_again: LOOK_SELDOM, timer: None }
-    }
-}
-
-impl Future for SystemSleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { until, look_again, timer } = &mut *self;
-        if *until == BootInstant::FAR_FUTURE {
-            return Poll::Pending;
+/// Sleeps until an instant of the system's clock. It may begin on one runtime and go on upon another. One box has everything: every
+/// request with a bound makes one.
+fn sleep(until: BootInstant, look_again: Duration) -> Sleep {
+    Box::pin(async move {
+        if until == BootInstant::FAR_FUTURE {
+            return std::future::pending().await;
         }
-        let look = || Some(until.since(SystemClock::read()).min(*look_again)).filter(|left| !left.is_zero());
-        let Some(left) = look() else { return Poll::Ready(()) };
-        let here = Handle::try_current().ok().map(|runtime| runtime.id());
-        let timer = match timer {
-            Some((of, timer)) if here.is_none_or(|here| here == *of) => timer,
-            other => {
-                // Outside of a runtime this panics, as every timer does.
-                let timer = Box::pin(tokio::time::sleep(left));
-                &mut other.insert((Handle::current().id(), timer)).1
+        let look = || Some(until.since(SystemClock::read()).min(look_again)).filter(|left| !left.is_zero());
+        // The timer, and the runtime that drives it: one of a runtime that has ended must not be polled any more.
+        let (mut timer, mut driven_by) = (pin!(None::<tokio::time::Sleep>), None::<Id>);
+        poll_fn(|cx| {
+            let Some(mut left) = look() else { return Poll::Ready(()) };
+            if let Some(before) = driven_by
+                && Handle::try_current().is_ok_and(|here| here.id() != before)
+            {
+                timer.set(None);
             }
-        };
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            let Some(left) = look() else { return Poll::Ready(()) };
-            timer.as_mut().reset(Instant::now() + left);
-        }
-    }
+            loop {
+                let Some(mut running) = timer.as_mut().as_pin_mut() else {
+                    // Outside of a runtime this panics, as every timer does.
+                    driven_by = Some(Handle::current().id());
+                    timer.set(Some(tokio::time::sleep(left)));
+                    continue;
+                };
+                ready!(running.as_mut().poll(cx));
+                let Some(more) = look() else { return Poll::Ready(()) };
+                left = more;
+                running.reset(Instant::now() + left);
+            }
+        })
+        .await;
+    })
 }

@@ -9,6 +9,7 @@ use super::{BootInstant, Clock, Sleep};
 
 /// A clock that stands still until it is told to [`advance`](VirtualClock::advance).
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// use std::time::Duration;

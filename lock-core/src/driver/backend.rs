@@ -13,7 +13,7 @@ use super::several::SeveralOutcome;
 use super::wait;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::driver::Guarantees;
-use crate::driver::Inspection;
+use crate::driver::{Holder, Inspection};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::name::LockName;
 use crate::options::LeaseOptions;
@@ -49,8 +49,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The occasions on which the server may have forgotten grants that it had confirmed, such as when another server took
-    /// over: a subscription to the backend's [`DoubtSource`](super::DoubtSource). Everything that is renewed at all is then
-    /// renewed at once, and so verified.
+    /// over: a subscription to the backend's [`DoubtSource`](super::DoubtSource), made with each client. Every lease is then verified by
+    /// a renewal at once; one that is not renewed by choice asks for no more than what is left of it.
     fn doubts(&self) -> Option<Doubts> {
         None
     }
@@ -213,6 +213,18 @@ pub trait Operator: Send + Sync {
     /// # Cancel safety
     /// Reads only.
     async fn inspect(&self, name: &LockName, kind: Kind) -> Result<Inspection, Error>;
+
+    /// The holder of a mutex, without its waiters; `None` if it is free. By default the first one of an
+    /// [inspection](Operator::inspect), which costs more the more waiters there are.
+    ///
+    /// # Errors
+    /// Those of [`inspect`](Operator::inspect).
+    ///
+    /// # Cancel safety
+    /// Reads only.
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        Ok(self.inspect(name, Kind::Mutex).await?.holders.into_iter().next())
+    }
 
     /// Frees exactly this grant and lets the next waiter in; `false` if it is not there.
     ///

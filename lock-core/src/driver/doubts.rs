@@ -33,8 +33,9 @@ impl DoubtSource {
     }
 }
 
-/// The doubts of a [`DoubtSource`]. Those that were raised since the last look are one.
-#[derive(Debug)]
+/// The doubts of a [`DoubtSource`]. Those that were raised since the last look are one. A clone looks for itself, and has still to hear
+/// of those that this one has not heard of.
+#[derive(Debug, Clone)]
 pub struct Doubts(watch::Receiver<u64>);
 
 impl Doubts {

@@ -94,6 +94,7 @@ impl Record {
 
 /// The answer to a request to write a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordWrite {
     /// The record is so now.
     Done(Record),

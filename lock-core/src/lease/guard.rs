@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -303,7 +304,7 @@ impl Lease {
         let _under_way = keeper.shutdown.track();
         let mut lease = self;
         let mut operation = Operation::release(keeper.backend_name, &lease.live.attempt);
-        let outcome = operation.run(lease.release_once(&keeper)).await;
+        let outcome = operation.run(pin!(lease.release_once(&keeper))).await;
         match &outcome {
             Ok(()) => operation.ends("released"),
             Err(error) => operation.fails(error),

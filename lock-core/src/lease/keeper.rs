@@ -73,6 +73,8 @@ pub(crate) struct Keeper {
     /// The backend's name, asked for once: one that panics at the question ends nothing that goes on by itself.
     pub(crate) backend_name: &'static str,
     longest_ttl: Duration,
+    /// Those since the client was made: its first grant may be asked for before one of them, and come after it.
+    doubts: Option<Doubts>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reaper: Reaper,
     pub(crate) meters: Meters,
@@ -117,6 +119,7 @@ impl Keeper {
                 doubted_at: BootInstant::from_origin(Duration::ZERO),
             }),
             longest_ttl: backend.longest_ttl(),
+            doubts: asked(|| backend.doubts()),
             background: Background::at(runtime),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
@@ -130,6 +133,7 @@ impl Keeper {
     pub(crate) fn register(self: &Arc<Self>, live: &Arc<LiveGrant>, sent_at: BootInstant) {
         let mut registry = locked(&self.registry);
         self.schedule(&mut registry, live);
+        // Under the same lock: a doubt of this moment finds the lease in the table, or is found here.
         let is_doubtful = sent_at < registry.doubted_at;
         drop(registry);
         if is_doubtful {
@@ -257,6 +261,7 @@ impl Keeper {
 
     fn schedule(&self, registry: &mut Registry, live: &Arc<LiveGrant>) {
         let mut scheduled = locked(&live.scheduled);
+        // Asked for under both locks: of two steps at once, the one that is scheduled last has seen both.
         let wake_at = live.wake_at();
         if *scheduled == wake_at {
             return;
@@ -289,6 +294,8 @@ impl Keeper {
             *idle_since = None;
         }
         let next = match registry.leases.next() {
+            // At the end of the slot, so that leases due within it share a batch; 1 ns before that, so that another lease of this very
+            // instant is no reason to wake the task.
             Some(at) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
             None if !leases.is_empty() => now.plus(LINGER),
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
@@ -335,16 +342,16 @@ impl Carried for Keeper {
 
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Before anything else happens: what is announced from now on finds a listener.
-        let (notices, doubts) = (asked(|| self.backend.notices()), asked(|| self.backend.doubts()));
+        let (notices, doubts) = (asked(|| self.backend.notices()), self.doubts.clone());
         run(self, notices, doubts)
     }
 }
 
-type Batch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>)>;
+type RenewalBatch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>)>;
 
 /// The task. It ends when the client and every guard are gone.
 async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>) {
-    let mut batches: FuturesUnordered<Batch> = FuturesUnordered::new();
+    let mut batches: FuturesUnordered<RenewalBatch> = FuturesUnordered::new();
     let mut idle_since = None;
     while !keeper.is_closed() {
         // Where the keeper lives, the reaper can too. It may have gone with another runtime since.

@@ -2,6 +2,9 @@
 //!
 //! [`state`] is the pure state machine, [`keeper`] the one task per client that drives it, [`reaper`] the one task that
 //! finishes releases and cancellations in the background, and [`Lease`] what a guard shows of all that.
+//!
+//! Lock, grant and lease are three things. A lock is a name. A grant is one success of an attempt, with a random id. A lease is the time for
+//! which that grant is believed in, and only [`state`] judges it.
 
 mod background;
 mod ended;

@@ -46,6 +46,27 @@ async fn every_lease_is_verified_when_the_server_may_have_forgotten_it() {
     assert_eq!(lab.line.asked("renew"), 3, "verified more than once");
 }
 
+#[tokio::test]
+async fn a_lease_without_renewal_is_verified_when_the_server_may_have_forgotten_it() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let (kept, gone) = (locks.mutex("kept"), locks.mutex("gone"));
+    let by_hand = minute().with_auto_renew(false);
+    let (kept, gone) = (kept.with_lease(by_hand), gone.with_lease(by_hand));
+    let (kept, gone) = (kept.lock().await.unwrap(), gone.lock().await.unwrap());
+    lab.settle().await;
+    lab.store.lose("gone");
+    lab.line.raises_doubts();
+    assert_eq!(soon("the loss is found", gone.lost()).await, LossReason::Taken);
+    lab.line.asked_times("renew", 2).await;
+    assert!(kept.is_held());
+    lab.pass(Duration::from_secs(30)).await;
+    assert_eq!(lab.line.asked("renew"), 2, "renewed although nobody wants that");
+    assert!(kept.is_held());
+    lab.pass(Duration::from_secs(30)).await;
+    assert!(!kept.is_held(), "kept for longer than its holder has asked for");
+}
+
 /// Its answer came from a server that does not count any more, after the client had gone over to another one.
 #[tokio::test]
 async fn a_grant_that_was_asked_for_before_a_doubt_is_verified_at_once() {
@@ -65,6 +86,22 @@ async fn a_grant_that_was_asked_for_before_a_doubt_is_verified_at_once() {
     let guard = asking.await.unwrap().unwrap().unwrap();
     assert_eq!(soon("the loss is found", guard.lost()).await, LossReason::Taken);
     assert!(kept.is_held());
+}
+
+#[tokio::test]
+async fn the_first_grant_of_a_client_is_verified_too_if_it_was_asked_for_before_a_doubt() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    lab.line.set(Fault::KeepsAnswers);
+    let asking = tokio::spawn(async move { locks.mutex("gone").with_lease(minute()).try_lock().await });
+    lab.line.asked_times("try_lock", 1).await;
+    lab.pass(Duration::from_millis(10)).await;
+    lab.store.lose("gone");
+    lab.line.raises_doubts();
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_millis(100)).await;
+    let guard = asking.await.unwrap().unwrap().unwrap();
+    assert_eq!(soon("the loss is found", guard.lost()).await, LossReason::Taken);
 }
 
 #[tokio::test]
@@ -206,7 +243,8 @@ async fn a_backend_that_panics_at_questions_that_need_no_server_ends_nothing() {
 #[tokio::test]
 async fn a_backend_that_panics_when_it_is_asked_for_notices_and_doubts_has_its_locks_renewed() {
     let lab = Lab::new();
-    // The questions come with the first lease.
+    // Doubts are asked for with the client, notices with the first lease.
+    lab.line.panics_at_doubts();
     let locks = lab.connect();
     lab.line.panics_at_questions();
     let kept = locks.mutex("kept").lock().await.unwrap();

@@ -9,7 +9,7 @@ use lock_core::multi::{lock_all, try_lock_all};
 use lock_core::{Client, ErrorKind, Owner};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-use crate::lab::{Fault, Faulty, Lab};
+use crate::lab::{Fault, Faulty, Lab, eventually};
 
 /// The counters that were raised, by their names and kinds.
 #[derive(Debug, Clone, Default)]
@@ -105,6 +105,50 @@ async fn a_step_for_several_locks_that_fails_is_no_failure_of_a_call_that_goes_o
     let error = try_lock_all([locks.mutex("a"), locks.mutex("b")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(counters.failures(), only("unavailable", 1));
+}
+
+#[tokio::test]
+async fn locks_of_one_call_that_have_no_order_are_counted() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    let (locks, other) = (counters.connect(&lab), lab.connect());
+    let error = try_lock_all([locks.mutex("a"), locks.mutex("a")]).await.unwrap_err();
+    assert_eq!((error.kind(), error.backend()), (ErrorKind::InvalidArgument, Some("faulty")));
+    assert_eq!(counters.failures(), only("invalid_argument", 1));
+    let error = try_lock_all([locks.mutex("a"), other.mutex("b")]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(counters.failures(), only("invalid_argument", 2));
+}
+
+#[tokio::test]
+async fn a_grant_without_its_token_is_counted() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    let locks = counters.connect(&lab);
+    let (fenced, recorded) = (locks.mutex("a").fenced().unwrap(), locks.recorded("b").unwrap());
+    lab.line.has_no_tokens();
+    assert_eq!(fenced.try_lock().await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(counters.failures(), only("protocol_error", 1));
+    assert_eq!(recorded.try_lock().await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(counters.failures(), only("protocol_error", 2));
+}
+
+#[tokio::test]
+async fn a_record_that_is_not_stamped_is_counted() {
+    let (lab, counters) = (Lab::new(), Counters::default());
+    let recorded = counters.connect(&lab).recorded("a").unwrap();
+    let error = recorded.clone().with_retention(Duration::ZERO).try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(counters.failures(), only("invalid_argument", 1));
+    lab.line.set(Fault::KeepsAnswers);
+    let taking = tokio::spawn(async move { recorded.try_lock().await });
+    eventually("it is granted", || lab.store.used() == 1).await;
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_millis(100)).await;
+    let error = taking.await.unwrap().unwrap_err();
+    let counted = BTreeMap::from(
+        [("invalid_argument", 1), (&*error.kind().to_string().replace(' ', "_"), 1)]
+            .map(|(kind, count)| (kind.to_owned(), count)),
+    );
+    assert_eq!(counters.failures(), counted);
 }
 
 #[tokio::test]

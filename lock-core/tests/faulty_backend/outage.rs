@@ -28,6 +28,95 @@ async fn many_abandoned_waits_cost_an_outage_as_much_as_one() {
 }
 
 #[tokio::test]
+async fn a_wait_whose_lock_came_before_an_outage_stamps_the_record_after_it() {
+    for wait in [None, Some(Duration::from_secs(60))] {
+        let lab = Lab::new();
+        let recorded = lab.connect().recorded("a").unwrap();
+        lab.line.set(Fault::KeepsAnswers);
+        let taking = tokio::spawn(async move {
+            match wait {
+                None => recorded.lock().await,
+                Some(wait) => recorded.try_lock_for(wait).await.map(|guard| guard.expect("it was free")),
+            }
+        });
+        eventually("it is granted", || lab.store.used() == 1).await;
+        lab.line.set(Fault::Down);
+        lab.pass(Duration::from_secs(5)).await;
+        let tries = lab.line.asked("write_record");
+        assert!((3..=15).contains(&tries), "asked {tries} times in 5 s");
+        lab.line.set(Fault::None);
+        lab.pass(Duration::from_secs(2)).await;
+        let guard = taking.await.unwrap().unwrap();
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+}
+
+/// The first request was carried out, for all that is known.
+#[tokio::test]
+async fn a_stamp_that_may_be_there_makes_no_later_error_definite() {
+    let lab = Lab::new();
+    let recorded = lab.connect().recorded("a").unwrap();
+    lab.line.set(Fault::KeepsAnswers);
+    let taking = tokio::spawn(async move { recorded.try_lock_for(Duration::from_millis(500)).await });
+    eventually("it is granted", || lab.store.used() == 1).await;
+    lab.line.set(Fault::LosesAnswers);
+    lab.pass(Duration::from_millis(60)).await;
+    assert_eq!(lab.line.asked("write_record"), 1);
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_secs(3)).await;
+    let error = taking.await.unwrap().unwrap_err();
+    assert!(lab.line.asked("write_record") > 1);
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error}");
+}
+
+/// The keeper may have the lease renewed again meanwhile, so the wait alone would hold the lock for an hour without work.
+#[tokio::test]
+async fn a_long_wait_stamps_its_record_no_longer_than_the_patience() {
+    let lab = Lab::new();
+    let recorded = lab.connect().recorded("a").unwrap().with_ttl(Duration::from_secs(600));
+    lab.line.set(Fault::KeepsAnswers);
+    let taking = tokio::spawn(async move { recorded.try_lock_for(Duration::from_secs(3600)).await });
+    eventually("it is granted", || lab.store.used() == 1).await;
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_secs(15)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), taking).await;
+    ended.expect("it goes on after the patience").unwrap().unwrap_err();
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_after_a_stamp_without_an_answer_ends_in_doubt() {
+    let lab = Lab::new();
+    let recorded = lab.connect().recorded("a").unwrap().with_ttl(Duration::from_secs(1));
+    lab.line.set(Fault::KeepsAnswers);
+    let taking = tokio::spawn(async move { recorded.lock().await });
+    eventually("it is granted", || lab.store.used() == 1).await;
+    lab.line.set(Fault::LosesAnswers);
+    lab.pass(Duration::from_secs(3)).await;
+    let error = taking.await.unwrap().unwrap_err();
+    assert!(!error.is_definite(), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_closed_stamps_no_record_again() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let recorded = locks.recorded("a").unwrap();
+    lab.line.set(Fault::KeepsAnswers);
+    let taking = tokio::spawn(async move { recorded.lock().await });
+    eventually("it is granted", || lab.store.used() == 1).await;
+    lab.line.set(Fault::Down);
+    lab.pass(Duration::from_millis(100)).await;
+    let closing = tokio::spawn(async move { locks.close().await });
+    let ended = tokio::time::timeout(Duration::from_secs(10), taking).await;
+    let error = ended.expect("no time has to pass").unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    lab.line.set(Fault::None);
+    lab.pass(Duration::from_secs(3)).await;
+    drop(closing.await.unwrap());
+}
+
+#[tokio::test]
 async fn what_was_dropped_in_an_outage_is_free_soon_after_it() {
     let lab = Lab::new();
     let locks = lab.connect();

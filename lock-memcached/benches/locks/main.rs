@@ -22,7 +22,7 @@ use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit_servers::memcached::MemcachedServer;
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 7] = ["uncontended", "connect", "handover", "processes", "idle", "crashes", "storm"];
+const PARTS: [&str; 8] = ["peers", "uncontended", "connect", "handover", "processes", "idle", "crashes", "storm"];
 
 /// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.
 const LEASE: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ fn main() -> Outcome {
     }
     let plan = Plan::of_args(&PARTS, Duration::from_secs(1))?;
     runtime.block_on(async {
-        let bench = Bench { server: MemcachedServer::start_own().await?, plan };
+        let bench = Bench { server: MemcachedServer::start_own().await?, plan: plan.clone() };
         if bench.plan.wants("uncontended") {
             uncontended::run(&bench).await?;
         }
@@ -92,6 +92,11 @@ fn main() -> Outcome {
         if bench.plan.wants("storm") {
             storm::run(&bench).await?;
         }
-        Ok(())
-    })
+        Outcome::Ok(())
+    })?;
+    // Last: the other libraries come from registries, which may be out of reach.
+    if plan.wants("peers") {
+        bench_support::peers(&plan, &["memcached"])?;
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@
 
 use lock_core::clock::BootInstant;
 
-use crate::store::values::number;
+use crate::store::keys::number;
 
 /// A CAS number, and where it was learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Talking to the server.
 
 pub(crate) mod cas;
-pub(crate) mod detach_on_drop;
 pub(crate) mod health;
 pub(crate) mod link;
 pub(crate) mod protocol;

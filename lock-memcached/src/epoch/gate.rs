@@ -1,5 +1,7 @@
 //! The gate that keeps two holders apart when the server forgets its locks: reading the epoch with every claim,
 //! putting it back when it is missing, and opening it when the former leases are over.
+//!
+//! The gate also looks at the server's setup when the epoch is new ([`health`](crate::client::health)).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +13,14 @@ use lock_core::{Error, FencingToken, Guarantees, Phase};
 
 use crate::client::cas::OwnItem;
 use crate::client::health::ServerHealth;
-use crate::client::link::{InUse, Link};
+use crate::client::link::{InUse, Link, Looks};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::client::rights::Rights;
 use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
 use crate::guarantees;
-use crate::store::keys::Key;
-use crate::store::values::since_1970;
+use crate::store::keys::{Key, since_1970};
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
 const LONGEST_TICK: Duration = Duration::from_millis(2_500);
@@ -79,15 +80,14 @@ impl EpochGate {
         if self.health.evicts() { guarantees::evicting(self.promised) } else { self.promised }
     }
 
-    /// Sends commands and a look at the epoch in one pipeline, and judges by that look, which is the last one.
+    /// Sends commands between two looks at the epoch in one pipeline, and judges by both.
     pub(crate) fn run(
         &self,
         commands: impl Iterator<Item = Command>,
         sent_at: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
-        let commands = commands.chain(self.look()).collect();
-        let until = self.link.deadline();
-        self.judged(self.link.run_by(commands, until), sent_at, until)
+        let (commands, until) = (commands.collect(), self.link.deadline());
+        self.judged(self.link.run_by_itself(commands, self.looks_at(), until), sent_at, until)
     }
 
     /// [`run`](EpochGate::run), together with what others ask for at the same moment, and by `until`.
@@ -97,19 +97,25 @@ impl EpochGate {
         sent_at: BootInstant,
         until: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
-        let commands = commands.chain(self.look()).collect();
-        self.judged(self.link.run_with_others(commands, until), sent_at, until)
+        self.judged(self.link.run_under_looks(commands.collect(), self.looks_at(), until), sent_at, until)
     }
 
     async fn judged(
         &self,
-        request: impl Future<Output = Vec<CommandAnswer>> + Send,
+        request: impl Future<Output = (Vec<CommandAnswer>, Looks)> + Send,
         sent_at: BootInstant,
         until: BootInstant,
     ) -> (Vec<CommandAnswer>, Result<GateVerdict, Failure>) {
-        let mut answers = request.await;
-        let look = if self.mode == RestartPolicy::Off { None } else { answers.pop() };
-        let judged = match self.judge(look, sent_at) {
+        let (answers, looks) = request.await;
+        let judged = match looks {
+            Looks::None => Ok(GateVerdict::Counts(None)),
+            Looks::Shared(both) => {
+                // The one that was read first is judged by its own instant: both are told together, however far apart they are.
+                let [first, last] = both.each_ref().map(|look| self.judge(&look.answer, sent_at, look.read_at));
+                first.and_then(|first| Ok(GateVerdict::between(first, last?)))
+            }
+        };
+        let judged = match judged {
             // The server has begun anew, and may be another one.
             Ok(GateVerdict::Counts(Some(epoch))) if !self.is_checked_in(epoch.id()) => {
                 let fit = Box::pin(self.check_in(epoch.id(), until)).await;
@@ -144,18 +150,21 @@ impl EpochGate {
         Ok(())
     }
 
-    /// The command that follows a claim in the same pipeline; nothing if the policy is off.
-    fn look(&self) -> Option<Command> {
-        (self.mode != RestartPolicy::Off).then(|| Command::Read { key: self.key.clone() })
+    /// The key that is looked at with a claim; nothing if the policy is off.
+    fn looks_at(&self) -> Option<&Key> {
+        (self.mode != RestartPolicy::Off).then_some(&self.key)
     }
 
-    /// Judges by the answer to [`look`](EpochGate::look).
-    fn judge(&self, answer: Option<CommandAnswer>, asked: BootInstant) -> Result<GateVerdict, Failure> {
-        let Some(answer) = answer else { return Ok(GateVerdict::Counts(None)) };
-        let Some(item) = answer.item()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
-        let epoch = self.epoch(&item)?;
+    fn look(&self) -> Option<Command> {
+        self.looks_at().map(|key| Command::Read { key: key.clone() })
+    }
+
+    /// Judges by the answer to [`look`](EpochGate::look), which was read at `answered`.
+    fn judge(&self, answer: &CommandAnswer, asked: BootInstant, answered: BootInstant) -> Result<GateVerdict, Failure> {
+        let Some(item) = answer.item_seen()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
+        let epoch = self.epoch(item)?;
         self.seen.store(epoch.id(), Ordering::Relaxed);
-        Ok(self.watch().judges(epoch, item.left, asked, SystemClock.now(), since_1970))
+        Ok(self.watch().judges(epoch, item.left, asked, answered, since_1970))
     }
 
     fn watch(&self) -> MutexGuard<'_, EpochWatch> {
@@ -182,7 +191,7 @@ impl EpochGate {
         let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
         let answer = async { Ok(self.link.newly_opened(until).await?.run_one(look).await) };
-        let judged = answer.await.and_then(|answer| self.judge(Some(answer), asked));
+        let judged = answer.await.and_then(|answer| self.judge(&answer, asked, SystemClock.now()));
         judged.map_err(|failure| self.link.error(failure, Phase::Connect))
     }
 
@@ -190,7 +199,7 @@ impl EpochGate {
     async fn asked(&self) -> Result<GateVerdict, Error> {
         let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
-        let judged = self.judge(Some(self.link.run_one(look).await), asked);
+        let judged = self.judge(&self.link.run_one(look).await, asked, SystemClock.now());
         judged.map_err(|failure| self.link.error(failure, Phase::Acquire))
     }
 
@@ -299,4 +308,66 @@ impl EpochGate {
 /// The fencing token of what was taken with this CAS number.
 pub(crate) fn token(epoch: Option<Epoch>, cas: u64) -> Option<FencingToken> {
     epoch.and_then(|epoch| epoch.token(cas))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::cas::CasNumber;
+    use crate::client::link::LookAnswer;
+    use crate::network::SystemNetwork;
+
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    /// The gate of a client that has seen nothing of this open epoch but how its server is set up. Nobody is connected to.
+    fn gate(open: Epoch) -> EpochGate {
+        let config = MemcachedConfig::new("memcached://127.0.0.1:1");
+        let address = crate::url::parse("memcached://127.0.0.1:1").unwrap();
+        let link = Arc::new(Link::new(address, 1, Duration::from_secs(60), Arc::new(SystemNetwork)));
+        EpochGate {
+            mode: RestartPolicy::Quarantine,
+            longest: LONGEST,
+            op_timeout: Duration::from_secs(1),
+            key: crate::store::keys::writer("a"),
+            watch: Mutex::default(),
+            seen: AtomicU64::new(0),
+            health: ServerHealth::new(&link, false),
+            promised: config.guarantees(),
+            checked_in: AtomicU64::new(open.id()),
+            tending: Rights::new(1),
+            link,
+        }
+    }
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_secs(seconds))
+    }
+
+    /// The verdict on what went between looks that were read at these seconds, with what was left of the epoch at each.
+    async fn verdict(gate: &EpochGate, open: Epoch, looks: [(u64, i64); 2]) -> GateVerdict {
+        let both = looks.map(|(second, left)| {
+            let item = Item { value: open.value().to_string().into_bytes(), seen: CasNumber::of_a_test(1), left };
+            LookAnswer { answer: CommandAnswer::Item(item), read_at: at(second) }
+        });
+        let answered = async { (Vec::new(), Looks::Shared(Arc::new(both))) };
+        gate.judged(answered, at(looks[0].0), gate.link.deadline()).await.1.unwrap()
+    }
+
+    /// The server stood between the looks of a batch, and after them: it has ticked once.
+    #[tokio::test]
+    async fn looks_of_a_batch_that_were_read_far_apart_show_no_tick() {
+        let open = Epoch { open: true, ..Epoch::new(LONGEST, since_1970()) };
+        let gate = gate(open);
+        let front_and_last = [(100, 1_000_000), (103, 999_999)];
+        for _each_of_its_requests in 0..3 {
+            let judged = verdict(&gate, open, front_and_last).await;
+            assert!(matches!(judged, GateVerdict::No(NotNow::ClockStands)), "{judged:?}");
+        }
+        let later = verdict(&gate, open, [(111, 999_999), (111, 999_999)]).await;
+        assert!(matches!(later, GateVerdict::No(NotNow::ClockStands)), "{later:?}");
+        assert!(
+            gate.watch().judges(open, 999_991, at(112), at(112), since_1970).counts().is_some(),
+            "it has caught up"
+        );
+    }
 }

@@ -1,11 +1,12 @@
 //! The epoch: what tells one life of the server's memory from the next.
 //!
 //! A restart or a flush forgets every lock, although holders go on believing in theirs until their leases end. So the
-//! server carries one more item, the epoch, which is forgotten with the locks, and which every claim reads after its own
-//! key, in one pipeline. Without it, nothing is granted. Whoever misses it puts it back *closed*; it is opened when the
-//! longest lease is over since, and only then locks are granted again.
+//! server carries one more item, the epoch, which is forgotten with the locks, and which every claim reads before its own
+//! key and after it, in one pipeline. Claims that go together read it once before the first of them, and once after the last.
+//! Without it, nothing is granted. Whoever misses it puts it back *closed*; it is opened when the longest lease is over since,
+//! and only then locks are granted again.
 //!
-//! The item is a number of 63 bits (for why not 64, see [`crate::store::values`]): the longest lease in seconds (9 bits), when
+//! The item is a number of 63 bits (for why not 64, see [`crate::store::keys`]): the longest lease in seconds (9 bits), when
 //! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). A life of the server's memory
 //! is known by the µs, and its fencing tokens begin with them.
 //!
@@ -22,7 +23,7 @@ use std::time::Duration;
 use lock_core::clock::BootInstant;
 use lock_core::{Error, ErrorKind, FencingToken, Phase};
 
-use crate::store::values::{LONGEST_TTL, number};
+use crate::store::keys::{LONGEST_TTL, number};
 
 /// TTL of a closed epoch, in seconds. What is left of it tells its age.
 pub(crate) const CLOSED_FOR: u32 = LONGEST_TTL;
@@ -41,7 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Time by which the server's clock may be behind its measure: it counts whole seconds, and makes steps of two. The measure itself
 /// may be late by as much as whole seconds and a step take, two seconds. What is stored by a clock that is just not noticed
-/// to stand has [`crate::store::values::MARGIN`] for the sum of both.
+/// to stand has [`crate::store::keys::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
 
 /// The longest time between the answers of two looks that show a tick: no standstill beyond the tolerance fits between them.
@@ -202,6 +203,20 @@ impl EpochWatch {
 }
 
 impl GateVerdict {
+    /// Judges what was carried out between two looks. The server forgets the epoch with everything else: if it has the same one at both
+    /// looks, it has forgotten nothing between them. And its clock does not go back: if it was seen to run at the first look, whatever
+    /// was stored after that has the right end.
+    #[must_use]
+    pub fn between(first: Self, last: Self) -> Self {
+        match (first, last) {
+            (Self::Counts(Some(first)), Self::Counts(Some(last))) if first.id() != last.id() => {
+                Self::No(NotNow::Missing)
+            }
+            (Self::Counts(_), last) => last,
+            (first, _) => first,
+        }
+    }
+
     /// The epoch under which a claim counts, if it does; none with [`RestartPolicy::Off`](crate::RestartPolicy::Off).
     pub(crate) fn counts(self) -> Option<Option<Epoch>> {
         match self {

@@ -1,7 +1,7 @@
 //! Epochs, the server's clock, and what a client concludes from what it saw of them.
 
 use super::*;
-use crate::store::values::LongestLease;
+use crate::config::LongestLease;
 
 const SECOND: Duration = Duration::from_secs(1);
 const NOW: Duration = Duration::from_micros(1_795_247_659_123_456);
@@ -112,18 +112,18 @@ fn met(at: i64) -> ServerClock {
 #[test]
 fn the_margin_holds_what_the_server_s_seconds_and_an_unnoticed_standstill_take_together() {
     let whole_seconds = 2_000;
-    assert!(crate::store::values::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
+    assert!(crate::store::keys::MARGIN.as_millis() >= u128::from((whole_seconds + TOLERANCE).unsigned_abs()));
 }
 
 /// A server that counts seconds from `phase` ms on, late by up to `drift` ms, and stood still from `stopped` to `went_on`.
-struct Server {
+struct PausedServer {
     phase: i64,
     drift: i64,
     stopped: i64,
     went_on: i64,
 }
 
-impl Server {
+impl PausedServer {
     /// The server's time when it answers: at the instant at which it goes on it has not caught up yet.
     fn says(&self, at: i64) -> i64 {
         let known = if at == self.went_on { self.stopped } else { at };
@@ -149,7 +149,7 @@ fn whatever_is_granted_after_a_pause_lasts_as_long_as_its_lease() {
     for (phase, drift) in (0..1000).step_by(50).flat_map(|phase| [(phase, 0), (phase, 1000)]) {
         for (stopped, length) in (0..1000).step_by(50).flat_map(|at| (0..6000).step_by(50).map(move |l| (at, l))) {
             let (stopped, went_on) = (before + stopped, before + stopped + length + 1);
-            let server = Server { phase, drift, stopped, went_on };
+            let server = PausedServer { phase, drift, stopped, went_on };
             for (first, every) in [(before - 3000, 20), (before - 3000, 990)] {
                 let mut clock = ServerClock::default();
                 for at in (first..before).step_by(every) {
@@ -160,7 +160,7 @@ fn whatever_is_granted_after_a_pause_lasts_as_long_as_its_lease() {
                         continue;
                     }
                     granted += 1;
-                    let ends = server.ends(went_on, crate::store::values::seconds(Duration::from_millis(lease)));
+                    let ends = server.ends(went_on, crate::store::keys::item_ttl(Duration::from_millis(lease)));
                     let believed = asked + i64::try_from(lease).unwrap();
                     assert!(
                         ends >= believed,
@@ -180,13 +180,13 @@ fn whatever_is_granted_after_a_pause_lasts_as_long_as_its_lease() {
 /// A client that connects while the server stands has seen nothing of its clock.
 #[test]
 fn nothing_counts_before_the_clock_was_seen_to_tick() {
-    let server = Server { phase: 0, drift: 0, stopped: 10_000, went_on: 60_500 };
+    let server = PausedServer { phase: 0, drift: 0, stopped: 10_000, went_on: 60_500 };
     let mut clock = ServerClock::default();
     assert!(!clock.runs(server.look(58_000, 60_500)), "a look at a clock that stood for 50 s");
     assert!(!clock.runs(server.look(60_499, 60_500)));
     assert!(clock.runs(server.look(60_520, 60_521)), "it has caught up");
     let mut late = ServerClock::default();
-    let server = Server { phase: 0, drift: 0, stopped: 16_000, went_on: 60_500 };
+    let server = PausedServer { phase: 0, drift: 0, stopped: 16_000, went_on: 60_500 };
     assert!(!late.runs(server.look(10_000, 10_001)));
     assert!(!late.runs(server.look(60_400, 60_500)), "it has ticked since, and stood then");
     assert!(!late.runs(server.look(60_500, 60_500)));
@@ -196,7 +196,7 @@ fn nothing_counts_before_the_clock_was_seen_to_tick() {
 /// It ticked once after the first look, stood then, and answered the second one when it went on.
 #[test]
 fn a_tick_that_was_answered_late_shows_nothing() {
-    let server = Server { phase: 0, drift: 0, stopped: 11_100, went_on: 60_500 };
+    let server = PausedServer { phase: 0, drift: 0, stopped: 11_100, went_on: 60_500 };
     let mut clock = ServerClock::default();
     assert!(!clock.runs(server.look(10_500, 10_501)));
     assert!(!clock.runs(server.look(11_050, 60_500)), "it stood for 49 s");

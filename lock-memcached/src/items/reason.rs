@@ -7,9 +7,9 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
+use crate::config::LongestLease;
 use crate::error::Failure;
-use crate::store::keys::Keys;
-use crate::store::values::{LongestLease, Nonce};
+use crate::store::keys::{Keys, Nonce};
 
 /// The reasons of forced releases, as one client leaves and reads them.
 pub(crate) struct ForcedReasons {
@@ -26,7 +26,7 @@ impl ForcedReasons {
     /// Notes a reason for the holder, for as long as that may ask.
     pub(crate) async fn note(&self, grant: Nonce, by_and_why: &(String, String)) -> Result<(), Failure> {
         let text = serde_json::to_string(by_and_why).unwrap_or_default();
-        let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.seconds() };
+        let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.item_ttl() };
         match self.link.run_one(note).await {
             CommandAnswer::Failed(failure) => Err(failure),
             _ => Ok(()),

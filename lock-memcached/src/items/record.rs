@@ -17,8 +17,7 @@ use crate::client::link::Link;
 use crate::client::protocol::Command;
 use crate::error::Failure;
 use crate::registry::Entry;
-use crate::store::keys::Keys;
-use crate::store::values::{self, Nonce};
+use crate::store::keys::{Keys, Nonce, item_ttl, since_1970};
 
 /// Time that a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
@@ -151,7 +150,7 @@ impl HolderRecords {
         // A short hold was not described.
         let new = HolderRecord { grant: left, owner, token: None, since: now_in_ms(), waits: false };
         let record = before.map_or(new, |before| HolderRecord { grant: left, ..before });
-        let (key, seconds) = (self.keys.holder(Nonce::of(left)), values::seconds(time));
+        let (key, seconds) = (self.keys.holder(Nonce::of(left)), item_ttl(time));
         let note = serde_json::to_string(&record).ok().map(|text| Command::Note { key, text, seconds });
         self.link.run(note.into_iter().chain([self.forget(nonce)]).collect()).await;
     }
@@ -177,7 +176,7 @@ impl HolderRecords {
             let (grant, owner) = (entry.grant, entry.owner.clone());
             let record = HolderRecord { grant, owner, token: task.token, since: task.since, waits: task.waits };
             let text = serde_json::to_string(&record).ok()?;
-            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: values::seconds(task.ttl) })
+            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: item_ttl(task.ttl) })
         });
         let notes: Vec<_> = notes.collect();
         if notes.is_empty() {
@@ -195,7 +194,7 @@ impl HolderRecords {
 
 /// The present time, in ms since 1970.
 fn now_in_ms() -> u64 {
-    u64::try_from(values::since_1970().as_millis()).unwrap_or_default()
+    u64::try_from(since_1970().as_millis()).unwrap_or_default()
 }
 
 impl RecordWriter {

@@ -15,8 +15,7 @@ use crate::epoch::GateVerdict;
 use crate::epoch::gate::EpochGate;
 use crate::error::Failure;
 use crate::registry::{Entry, Piece};
-use crate::store::keys::Key;
-use crate::store::values;
+use crate::store::keys::{Key, item_ttl};
 
 /// Rounds for items that another request of this client has changed meanwhile.
 const ROUNDS: usize = 3;
@@ -108,7 +107,7 @@ impl Refresher {
         for due in dues.iter_mut().filter(|due| due.fate.is_none()) {
             let Some(seen) = due.seen else { continue };
             // It may be extended meanwhile: a renewal never asks for less than another one has.
-            let seconds = values::seconds(due.entry.asks(due.until).since(sent_at));
+            let seconds = item_ttl(due.entry.asks(due.until).since(sent_at));
             commands.extend(renewal(&due.key, due.entry.own(seen), seconds));
             asked.push((due, seconds));
         }

@@ -10,9 +10,9 @@ use lock_core::{Error, GrantId, Owner};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::client::cas::{CasNumber, OwnItem};
+use crate::config::LongestLease;
 use crate::error::Failure;
-use crate::store::keys::{Key, Keys};
-use crate::store::values::{LongestLease, Nonce};
+use crate::store::keys::{Key, Keys, Nonce};
 
 /// Every attempt that has, or may have, anything at the server: those that hold or wait, and those that the core has not
 /// finished undoing.

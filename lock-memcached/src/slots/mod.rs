@@ -11,10 +11,10 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
+use crate::config::LongestLease;
 use crate::error::Failure;
 use crate::registry::Entry;
-use crate::store::keys::{self, Key};
-use crate::store::values::{LongestLease, Nonce, number};
+use crate::store::keys::{self, Key, Nonce, number};
 
 /// Number of tries, each after somebody else was faster, before it counts as full.
 pub(crate) const TRIES: u32 = 4;
@@ -137,7 +137,7 @@ pub(crate) fn any(entry: &Entry, turn: u32, many: u32) -> u32 {
 
 /// Has the limit of a semaphore live on, as long as any lease.
 pub(crate) fn keep_limit(lock: &Key, longest: LongestLease) -> Command {
-    Command::Keep { key: keys::limit(lock), seconds: longest.seconds() }
+    Command::Keep { key: keys::limit(lock), seconds: longest.item_ttl() }
 }
 
 /// The error of a change of a grant that is not there.

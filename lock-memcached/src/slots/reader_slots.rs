@@ -14,8 +14,7 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::registry::Entry;
 use crate::slots::stored_limit;
-use crate::store::keys::{Key, Keys};
-use crate::store::values::LONGEST_TTL;
+use crate::store::keys::{Key, Keys, LONGEST_TTL};
 
 /// The TTL of the number, in seconds. It is stored anew in time.
 const KEPT_FOR: u32 = LONGEST_TTL;

@@ -26,8 +26,7 @@ use crate::registry::{Entry, Piece, Registry};
 use crate::release::Releaser;
 use crate::slots::reader_slots::ReaderSlots;
 use crate::slots::{self, Slots, TRIES, TakenSlot};
-use crate::store::keys::{self, Key, Keys};
-use crate::store::values::Nonce;
+use crate::store::keys::{self, Key, Keys, Nonce};
 
 /// The read-write locks of one client.
 pub(crate) struct RwLocks {

@@ -16,12 +16,12 @@ use crate::acquire::{Acquirer, TryOutcome, WantedLock};
 use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
+use crate::config::LongestLease;
 use crate::error::Failure;
 use crate::registry::{Entry, Registry};
 use crate::release::Releaser;
 use crate::slots::{self, CHUNK, MOST, Slots, TRIES, stored_limit};
 use crate::store::keys::{self, Key};
-use crate::store::values::LongestLease;
 
 /// The looks that tell whether permits are in use under another limit.
 const LOOKS: u32 = 3;
@@ -187,7 +187,7 @@ impl Permits<'_> {
         let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
         let keys = numbers.iter().map(|number| keys::slot(&entry.lock, *number)).collect();
         let key = keys::limit(&entry.lock);
-        let limit = Command::Claim { key, value: self.limit.into(), seconds: locks.longest.seconds() };
+        let limit = Command::Claim { key, value: self.limit.into(), seconds: locks.longest.item_ttl() };
         // It has to outlast what is taken now, whoever stored it, and when.
         let keep = slots::keep_limit(&entry.lock, locks.longest);
         let mut round = locks.acquirer.claim(attempt, entry, keys, vec![limit, keep]).await?;

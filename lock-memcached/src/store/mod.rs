@@ -1,4 +1,3 @@
-//! Items at the server, and their encoding: keys, values, times to live.
+//! Items at the server, and their encoding.
 
 pub(crate) mod keys;
-pub(crate) mod values;

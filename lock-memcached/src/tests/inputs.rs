@@ -11,15 +11,14 @@ use lock_testkit::{SeededRng, fuzz};
 
 use crate::address::Address;
 use crate::client::cas::{CasNumber, OwnItem};
-use crate::client::protocol::{Command, CommandAnswer, Item, Reply, stat};
-use crate::config::MemcachedConfig;
+use crate::client::protocol::{Command, CommandAnswer, Item, ReplyLine, stat};
+use crate::config::{LongestLease, MemcachedConfig};
 use crate::epoch::Epoch;
 use crate::inspect;
 use crate::items::{reason, record::HolderRecord};
 use crate::records::record_in;
 use crate::slots::stored_limit;
-use crate::store::keys::{self, Keys};
-use crate::store::values::{LongestLease, Nonce, number};
+use crate::store::keys::{self, Keys, Nonce, number};
 use crate::url;
 
 const NUMBER: &str = "1234567890123456789";
@@ -136,8 +135,8 @@ fn lines_of_replies_are_read_or_make_no_sense() {
         b"NOT_STORED",
     ];
     fuzz::bytes("lines of replies", &samples, |line| {
-        let Ok(reply) = Reply::read(line) else { return };
-        let (refused, stored) = (matches!(reply, Reply::Refusal(_)), matches!(reply, Reply::Stored(_)));
+        let Ok(reply) = ReplyLine::read(line) else { return };
+        let (refused, stored) = (matches!(reply, ReplyLine::Refusal(_)), matches!(reply, ReplyLine::Stored(_)));
         let release = Command::Release {
             key: "a".into(),
             own: OwnItem { value: NUMBER.parse().unwrap(), seen: CasNumber::of_a_test(1) },
@@ -191,7 +190,7 @@ fn what_a_reply_says_is_what_it_means() {
             words.swap(at, usize::try_from(rng.below(at as u64 + 1)).unwrap());
         }
         let long = rng.below(300);
-        let reply = Reply::read(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
+        let reply = ReplyLine::read(format!("VA {long} {}", words.join(" ")).as_bytes()).unwrap();
         let read = Command::Read { key: "a".into() };
         assert!(reply.is_to(&read, mark) && !reply.is_to(&read, mark ^ 1));
         assert_eq!(reply.follows(), usize::try_from(long).ok());
@@ -222,7 +221,7 @@ fn an_item_is_never_taken_for_one_that_it_is_not() {
             Command::AddOne { key: "a".into(), own: OwnItem { value: own.value - 1, ..own }, ends_at: 9 },
         ];
         for command in commands {
-            let reply = Reply::read(b"VA 19 c8 O7").unwrap();
+            let reply = ReplyLine::read(b"VA 19 c8 O7").unwrap();
             let answer = reply.means(&command, value.to_vec(), CasNumber::of_a_test);
             assert_eq!(matches!(answer, CommandAnswer::Done(_)), is_own, "{command:?}: {}", value.escape_ascii());
         }

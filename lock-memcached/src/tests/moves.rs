@@ -1,24 +1,26 @@
 //! A server whose name leads to another place after a while, as after a failover or when a container was scheduled anew. The
 //! resolver is a test's: nobody else can be told such things.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use lock_core::{Client, ErrorKind, Guarantee, LeaseOptions};
 use lock_testkit::testing::{about_time, eventually, installed};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
 use crate::client::link::Link;
-use crate::client::link::resolved::Resolver;
-use crate::{MemcachedBackend, MemcachedConfig, RestartPolicy};
+use crate::network::{Network, Stream, SystemNetwork};
+use crate::{MemcachedBackend, MemcachedConfig, RestartPolicy, connect};
 
 const LEASE: Duration = Duration::from_secs(1);
 /// Longer than a quarantine and the end of what was taken in vain.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The places of the one name.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Names(Arc<Mutex<Vec<SocketAddr>>>);
 
 impl Names {
@@ -34,9 +36,20 @@ impl Names {
         // No system knows this name.
         let mut config = set_up(MemcachedConfig::new("memcached://locks.invalid").with_longest_lease(LEASE));
         config.client.lease = LeaseOptions::new(LEASE);
-        let link = Link::new(config.check().unwrap(), config.connections, config.client.op_timeout);
-        let link = link.with_resolver(Resolver::Told(self.0.clone()));
-        Client::new(MemcachedBackend::over(link, &config).await.unwrap(), config.client).unwrap()
+        let network = Arc::new(self.clone());
+        let link = Link::new(config.check().unwrap(), config.connections, config.client.op_timeout, network);
+        Client::new(connect::over(link, &config).await.unwrap(), config.client).unwrap()
+    }
+}
+
+#[async_trait]
+impl Network for Names {
+    async fn resolve(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+
+    async fn connect(&self, place: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        SystemNetwork.connect(place).await
     }
 }
 

@@ -326,9 +326,9 @@ mod tests {
 
     use super::*;
     use crate::client::cas::CasNumber;
+    use crate::config::LongestLease;
     use crate::registry::Registry;
     use crate::store::keys::Keys;
-    use crate::store::values::LongestLease;
 
     fn registry() -> Registry {
         Registry::new(&Arc::new(Keys::new("lock")), LongestLease::new(Duration::from_secs(30)))

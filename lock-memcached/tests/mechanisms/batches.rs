@@ -10,7 +10,7 @@ use lock_testkit::ms;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, config, connections, eventually, far, server};
+use crate::support::{client, config, connections, end_epoch_at, epoch_ends_at, eventually, far, open, server};
 
 /// As many locks as are asked for at the same moment.
 const CROWD: usize = 40;
@@ -113,6 +113,57 @@ async fn one_that_was_answered_is_told_so_although_others_of_its_batch_were_not(
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Some(_)))), "{outcomes:?}");
     let unknown = |outcome: &Outcome| outcome.as_ref().is_err_and(|error| !error.is_definite());
     assert!(unanswered.iter().all(unknown), "{unanswered:?}");
+    release_all(outcomes).await;
+    are_free(&server).await;
+}
+
+/// The first claims of a batch are carried out, the server forgets everything, and the rest of the batch follows.
+#[tokio::test]
+async fn of_a_batch_in_which_the_server_forgets_everything_nothing_is_granted() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    drop(open(&server).await);
+    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
+    let held = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, claim(20)));
+    let mutexes: Vec<_> = (0..CROWD).map(|number| locks.mutex(name(number))).collect();
+    let forgets = async {
+        held.applied(ms(15_000)).await.unwrap();
+        let raw = server.client();
+        let key = |number| format!("lock:mutex:{}", name(number));
+        eventually("the first ones are carried out", async || raw.get(&key(19)).await.unwrap().is_some()).await;
+        raw.flush_all().await.unwrap();
+        held.heal().unwrap();
+    };
+    let (outcomes, ()) = tokio::join!(join_all(mutexes.iter().map(|mutex| mutex.try_lock())), forgets);
+    // Two went by themselves, before the batch.
+    for (number, outcome) in outcomes.iter().enumerate().skip(2) {
+        let error = outcome.as_ref().expect_err("it is granted");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{number}: {error}");
+    }
+}
+
+/// The first claims of a batch are carried out while the server's clock is behind, and the rest when it is right again.
+#[tokio::test]
+async fn of_a_batch_before_which_the_server_s_clock_stood_nothing_is_granted() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    drop(open(&server).await);
+    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
+    let ends_at = epoch_ends_at(&server).await;
+    end_epoch_at(&server, ends_at + 10).await;
+    let held = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, claim(20)));
+    let mutexes: Vec<_> = (0..CROWD).map(|number| locks.mutex(name(number))).collect();
+    let ticks = async {
+        held.applied(ms(15_000)).await.unwrap();
+        let key = format!("lock:mutex:{}", name(19));
+        eventually("the first ones are carried out", async || server.client().get(&key).await.unwrap().is_some()).await;
+        end_epoch_at(&server, ends_at).await;
+        held.heal().unwrap();
+    };
+    let (outcomes, ()) = tokio::join!(join_all(mutexes.iter().map(|mutex| mutex.try_lock())), ticks);
+    // Two went by themselves, before the batch.
+    for (number, outcome) in outcomes.iter().enumerate().skip(2) {
+        let error = outcome.as_ref().expect_err("it is granted");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{number}: {error}");
+    }
     release_all(outcomes).await;
     are_free(&server).await;
 }

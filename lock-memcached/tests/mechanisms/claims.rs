@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_memcached::{ErrorKind, RestartPolicy};
+use lock_memcached::{ClientOptions, ErrorKind, LeaseOptions, MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit::ms;
-use lock_testkit::proxy::{Direction, LinkFault, Toxic};
+use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{client, eventually, far, open, server};
+use crate::support::{client, end_epoch_at, epoch_ends_at, eventually, far, open, server};
 
 /// So long that no wait outlasts an item that nobody knows of.
 const TTL: Duration = Duration::from_secs(60);
@@ -173,14 +173,56 @@ async fn what_an_earlier_claim_took_is_no_grant_if_the_server_s_clock_stood_when
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The second since 1970 at which the epoch's item ends. What is left of it tells clients the server's time.
-async fn epoch_ends_at(server: &MemcachedServer) -> u64 {
-    let left = server.client().command("mg lock:epoch t").await.unwrap();
-    let left: u64 = left.strip_prefix("HD t").expect("there is an epoch").parse().unwrap();
-    std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + left
+/// A claim that goes alone, while the server's clock is behind, as after a pause: the look in front of it shows that, and the one behind
+/// it does no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lone_claim_that_a_clock_that_stood_has_stored_is_no_grant_although_the_clock_is_right_behind_it() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    drop(open(&server).await);
+    let (link, locks) = far(&server, RestartPolicy::Quarantine).await;
+    let ends_at = epoch_ends_at(&server).await;
+    end_epoch_at(&server, ends_at + 10).await;
+    let before = gets(&server).await;
+    let claim = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, LOCK));
+    let mut waiting = tokio::spawn(async move { locks.mutex("held").lock().await });
+    claim.applied(ms(15_000)).await.unwrap();
+    eventually("the look in front is answered", async || gets(&server).await > before).await;
+    end_epoch_at(&server, ends_at).await;
+    let anew = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, CLAIM));
+    claim.heal().unwrap();
+    tokio::select! {
+        biased;
+        granted = &mut waiting => panic!("it holds what a clock that stood has stored: {:?}", granted.unwrap()),
+        applied = anew.applied(ms(15_000)) => drop(applied.unwrap()),
+    }
+    anew.heal().unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Has the epoch's item end then: later, and the server's time seems to be earlier.
-async fn end_epoch_at(server: &MemcachedServer, second: u64) {
-    assert_eq!(server.client().command(&format!("touch lock:epoch {second}")).await.unwrap(), "TOUCHED");
+/// As with a claim: an item that a clock that stood has renewed ends early.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_a_clock_that_stood_has_stored_does_not_count_although_the_clock_is_right_behind_it() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let link = Proxy::to(server.address(), Protocol::Memcached).unwrap();
+    let lease = LeaseOptions::new(ms(10_000)).with_auto_renew(false);
+    let config = MemcachedConfig::new(format!("memcached://{}", link.address())).with_longest_lease(lease.ttl);
+    let config = config.with_client(ClientOptions::default().with_lease(lease).with_patience(ms(15_000)));
+    // Granted once the quarantine of a new server is over.
+    let guard = MemcachedLocks::connect_with(config).await.unwrap().mutex("held").lock().await.unwrap();
+    let ends_at = epoch_ends_at(&server).await;
+    end_epoch_at(&server, ends_at + 10).await;
+    let before = gets(&server).await;
+    let renewal = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, LOCK));
+    let extending = tokio::spawn(async move { guard.extend(lease.ttl).await });
+    renewal.applied(ms(15_000)).await.unwrap();
+    eventually("the look in front is answered", async || gets(&server).await > before).await;
+    end_epoch_at(&server, ends_at).await;
+    renewal.heal().unwrap();
+    let error = extending.await.unwrap().expect_err("it counts what a clock that stood has stored");
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+}
+
+/// The number of reads that the server has carried out.
+async fn gets(server: &MemcachedServer) -> u64 {
+    server.client().stats("").await.unwrap()["cmd_get"].parse().unwrap()
 }

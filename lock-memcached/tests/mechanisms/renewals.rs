@@ -25,10 +25,10 @@ fn renewals_that_were_carried_out_without_an_answer_are_found_out_together() {
         // Each unanswered request costs one, and over a new one an item is read before it is renewed.
         let mut config = config(&server).with_restart_policy(RestartPolicy::Off).with_connections(200);
         // For so many tries at once over a slow link, on a machine that others use.
-        config.client.op_timeout = ms(2000);
+        config.client.op_timeout = ms(4000);
         config.url = format!("memcached://{}", link.address());
         let locks = MemcachedLocks::connect_with(config).await.unwrap();
-        let ttl = ms(8000);
+        let ttl = ms(16_000);
         let far_away =
             LinkFault::new(Toxic::Delay { by: Duration::from_millis(50), jitter: Duration::ZERO }, Direction::ToClient);
         let _far_away = link.inject(far_away);

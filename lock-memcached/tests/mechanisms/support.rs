@@ -70,3 +70,15 @@ pub(crate) fn eventually(what: &str, so: impl AsyncFnMut() -> bool) -> impl Futu
 pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
+
+/// The second since 1970 at which the epoch's item ends. What is left of it tells clients the server's time.
+pub(crate) async fn epoch_ends_at(server: &MemcachedServer) -> u64 {
+    let left = server.client().command("mg lock:epoch t").await.unwrap();
+    let left: u64 = left.strip_prefix("HD t").expect("there is an epoch").parse().unwrap();
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() + left
+}
+
+/// Has the epoch's item end then: later, and the server's time seems to be earlier.
+pub(crate) async fn end_epoch_at(server: &MemcachedServer, second: u64) {
+    assert_eq!(server.client().command(&format!("touch lock:epoch {second}")).await.unwrap(), "TOUCHED");
+}

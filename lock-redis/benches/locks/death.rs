@@ -22,7 +22,7 @@ const ROUNDS: usize = 20;
 const BAR: Duration = Duration::from_millis(150);
 
 pub(crate) async fn run(bench: &Bench) -> Outcome {
-    let rounds = if bench.is_quick() { 3 } else { ROUNDS };
+    let rounds = if bench.is_quick { 3 } else { ROUNDS };
     println!("\n## A holder is killed, TTL {TTL:?}, {rounds} times\n");
     println!("| from the end of the dead one's lease to the next holder: median ms | most ms | within {BAR:?} |");
     println!("|---|---|---|");

@@ -23,6 +23,7 @@ mod waiters;
 
 use std::time::Duration;
 
+use bench_support::{Outcome, Plan};
 use lock_redis::{RedisConfig, RedisLocks};
 use lock_testkit_servers::redis::RedisServer;
 
@@ -34,10 +35,13 @@ struct Bench {
     round: Duration,
     /// The number of rounds: the variants take turns in each.
     rounds: u32,
+    /// Whether the figures are only to show that it works.
+    is_quick: bool,
 }
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
+    "peers",
     "held",
     "uncontended",
     "far",
@@ -54,17 +58,7 @@ const PARTS: [&str; 14] = [
     "storm",
 ];
 
-/// The rounds with `--quick`.
-const QUICK: u32 = 2;
-
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
 impl Bench {
-    /// Whether the figures are only to show that it works.
-    fn is_quick(&self) -> bool {
-        self.rounds <= QUICK
-    }
-
     async fn locks(&self) -> Outcome<RedisLocks> {
         Ok(RedisLocks::connect_with(RedisConfig::new(&self.url).with_prefix("bench")).await?)
     }
@@ -75,17 +69,14 @@ fn main() -> Outcome {
     if let Some(url) = child::is_child() {
         return runtime.block_on(child::run(url));
     }
-    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let quick = args.iter().any(|arg| arg == "--quick");
-    let scene = |arg: &str| arg.strip_prefix("storm/").is_some_and(|scene| storm::SCENES.contains(&scene));
-    if let Some(unknown) = args.iter().find(|arg| *arg != "--quick" && !PARTS.contains(&&***arg) && !scene(arg)) {
-        return Err(format!("there is no part {unknown:?}, but {}", PARTS.join(", ")).into());
-    }
-    let wanted = |part: &str| args.iter().all(|arg| arg.starts_with("--")) || args.iter().any(|arg| arg == part);
+    let scenes = storm::SCENES.map(|scene| format!("storm/{scene}"));
+    let parts: Vec<_> = PARTS.into_iter().chain(scenes.iter().map(String::as_str)).collect();
+    let plan = Plan::of_args(&parts, Duration::from_secs(1))?;
+    let wanted = |part: &str| plan.wants(part);
     runtime.block_on(async {
         let server = RedisServer::start().await?;
-        let (round, rounds) = if quick { (Duration::from_millis(200), QUICK) } else { (Duration::from_secs(1), 5) };
-        let bench = Bench { url: server.url().to_owned(), round, rounds };
+        let bench =
+            Bench { url: server.url().to_owned(), round: plan.round, rounds: plan.rounds, is_quick: plan.quick };
         if wanted("held") {
             held::run(&bench).await?;
         }
@@ -125,6 +116,11 @@ fn main() -> Outcome {
         // A quorum's waiters are a storm that can be asked for without the others' name, too.
         let is_waiters = |scene: &str| scene == "storm/waiters" && wanted("waiters");
         storm::run(&bench, |scene| wanted("storm") || wanted(scene) || is_waiters(scene)).await?;
-        Ok(())
-    })
+        Outcome::Ok(())
+    })?;
+    // Last: the other libraries come from registries, which may be out of reach.
+    if plan.wants("peers") {
+        bench_support::peers(&plan, &["redis", "quorum"])?;
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ use crate::{Bench, Outcome, bare};
 /// The commands of `RedisLocks`, word for word.
 const ACQUIRE: &str = concat!(
     include_str!("../../src/store/scripts/holders/acquire_short.lua"),
+    include_str!("../../src/store/scripts/holders/enqueue_short.lua"),
     include_str!("../../src/store/scripts/base.lua"),
     include_str!("../../src/store/scripts/holders/many.lua"),
     include_str!("../../src/store/scripts/acquire_free.lua"),
@@ -24,6 +25,7 @@ const ACQUIRE: &str = concat!(
 );
 const RELEASE: &str = concat!(
     include_str!("../../src/store/scripts/holders/release_short.lua"),
+    include_str!("../../src/store/scripts/holders/handover_short.lua"),
     include_str!("../../src/store/scripts/base.lua"),
     include_str!("../../src/store/scripts/holders/many.lua"),
     include_str!("../../src/store/scripts/release.lua"),

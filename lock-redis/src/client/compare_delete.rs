@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
 use crate::error::{self, is_of_any_command, is_of_connection};
-use crate::store::record::MutexText;
+use crate::store::call::MutexText;
 
 /// Asks a server which one it has.
 const ASK: &str = include_str!("../store/scripts/compare_delete.lua");

@@ -15,7 +15,6 @@ pub(crate) mod links;
 mod loading;
 pub(crate) mod locate;
 mod pace;
-pub(crate) mod predecessors;
 pub(crate) mod push;
 pub(crate) mod replica_acks;
 pub(crate) mod tls;

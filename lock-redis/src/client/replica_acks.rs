@@ -16,12 +16,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::dial::{Commands, Opener};
-use super::link::call::Call;
 use super::link::request::{Text, evaluation_of};
 use super::pace::Pace;
 use crate::address::Address;
 use crate::config::Replicas;
 use crate::error;
+use crate::store::call::Call;
 use crate::store::scripts::Script;
 
 /// The number of grants that one `WAIT` confirms at most, and that wait for the next one.

@@ -14,20 +14,16 @@ use lock_core::driver::{Attempt, Grant, Kind, wait};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use super::NAME;
-use super::fan_out::FanOut;
-use super::leftovers::Leftovers;
-use super::member::ScriptVote;
-use super::members::Members;
-use super::release_requests::{ReleaseRequests, first_sent};
-use super::script_request::ScriptRequest;
-use super::scripts;
-use super::tally::VoteState;
-use super::ttl_limit::TtlLimit;
-use super::votes::Votes;
-use crate::client::link::call::Call;
-use crate::client::link::request::{Failed, whole_milliseconds};
+use super::ballot::{Ballot, Leftovers, ScriptVote, VoteState};
+use super::client::members::{FanOut, Members};
+use super::client::send_queue::ScriptRequest;
+use super::release::requests::{ReleaseRequests, first_sent};
+use super::store::scripts;
+use crate::client::link::request::Failed;
+use crate::store::call::Call;
+use crate::store::call::OwnerText;
+use crate::store::call::whole_milliseconds;
 use crate::store::keys::{KeySpace, Keys};
-use crate::store::record::OwnerText;
 
 /// The longest time that a healthy server takes. No round begins with less time left, and the undo of a round whose time is over is waited
 /// for this long.
@@ -55,28 +51,29 @@ pub(super) enum Round {
 /// Asks for locks in rounds, each of which is one request to every server.
 #[derive(Debug)]
 pub(super) struct Acquirer {
+    /// The client's id, under which servers count it among the waiters for a lock.
+    client: GrantId,
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
-    ttl: Arc<TtlLimit>,
     pub(super) owner: OwnerText,
 }
 
 impl Acquirer {
-    /// Asks these servers; failed rounds are undone by these requests.
+    /// Asks these servers for the client of this id; failed rounds are undone by these requests.
     pub(super) fn new(
+        client: GrantId,
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,
         keys: &Arc<KeySpace>,
-        ttl: &Arc<TtlLimit>,
     ) -> Self {
-        let (members, requests, keys, ttl) = (members.clone(), requests.clone(), keys.clone(), ttl.clone());
-        Self { members, requests, keys, ttl, owner: OwnerText::default() }
+        let (members, requests, keys) = (members.clone(), requests.clone(), keys.clone());
+        Self { client, members, requests, keys, owner: OwnerText::default() }
     }
 
     /// Refuses an attempt that cannot be granted here; returns the keys of its lock.
     pub(super) fn check(&self, attempt: &Attempt) -> Result<Keys, Error> {
-        self.ttl.check(attempt.ttl)?;
+        self.members.check_ttl(attempt.ttl)?;
         self.keys.checked(&attempt.name, Kind::Mutex)
     }
 
@@ -125,7 +122,7 @@ impl Acquirer {
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         // Dropped before the requests go on in the background.
         let over = OverAtTheEnd(&request);
-        let mut votes = Votes::of(self.members.count());
+        let mut votes = Ballot::of(self.members.count());
         let verdict = decide(&mut asked, &mut votes, until).await;
         if verdict == VoteState::Granted {
             // Every server that granted it began its TTL after this instant.
@@ -135,7 +132,7 @@ impl Acquirer {
         // From here on they are answered in the background.
         drop((over, asked));
         votes.may_leave().for_each(|server| left.add(server));
-        let Votes { granted, refused, ends_in, mut reasons, .. } = votes;
+        let Ballot { granted, refused, ends_in, mut reasons, .. } = votes;
         refused.iter().filter(|server| self.is_settled(attempt, **server)).for_each(|server| left.remove(*server));
         reasons.extend(self.undo(attempt, round, granted, &refused, until, left).await);
         match verdict {
@@ -165,7 +162,7 @@ impl Acquirer {
         call.push_number(round);
         call.push_number(whole_milliseconds(attempt.ttl));
         call.push(&*self.owner.of(&attempt.owner)?);
-        call.push(if waited.is_some() { self.requests.client().encode(&mut digits) } else { "" });
+        call.push(if waited.is_some() { self.client.encode(&mut digits) } else { "" });
         call.push_number(u64::try_from(waited.unwrap_or_default().as_micros()).unwrap_or(u64::MAX));
         Ok(Arc::new(ScriptRequest::new(&scripts::ACQUIRE, call, Phase::Acquire).with_others('a')))
     }
@@ -228,7 +225,7 @@ pub(super) fn begin(attempt: &Attempt) -> (BootInstant, u64) {
 /// Waits for as many votes as decide.
 pub(super) async fn decide(
     asked: &mut FanOut<Result<ScriptVote, Failed>>,
-    votes: &mut Votes,
+    votes: &mut Ballot,
     until: BootInstant,
 ) -> VoteState {
     loop {

@@ -7,14 +7,13 @@ use lock_core::{Error, GrantId, Phase};
 
 use super::NAME;
 use super::acquire::{Acquirer, OverAtTheEnd, begin, decide};
-use super::members::Members;
-use super::release_requests::ReleaseRequests;
-use super::script_request::ScriptRequest;
-use super::scripts;
-use super::tally::VoteState;
-use super::votes::Votes;
-use crate::client::link::call::Call;
-use crate::client::link::request::milliseconds;
+use super::ballot::{Ballot, VoteState};
+use super::client::members::Members;
+use super::client::send_queue::ScriptRequest;
+use super::release::requests::ReleaseRequests;
+use super::store::scripts;
+use crate::store::call::Call;
+use crate::store::call::milliseconds;
 
 /// Adopts mutexes.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ impl Adopter {
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         // Dropped before the requests go on in the background.
         let over = OverAtTheEnd(&request);
-        let mut votes = Votes::of(self.members.count());
+        let mut votes = Ballot::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
             drop(over);
             // A server that could not be asked keeps it under the id of before, which nobody will release.
@@ -60,7 +59,7 @@ impl Adopter {
         }
         drop((over, asked));
         votes.may_leave().for_each(|server| left.add(server));
-        let Votes { granted, refused, mut reasons, .. } = votes;
+        let Ballot { granted, refused, mut reasons, .. } = votes;
         // Those that have not answered may have it yet.
         let is_absent = self.members.count() - refused.len() < self.members.majority();
         let was_begun = !granted.is_empty();

@@ -4,26 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::clock::{Clock, Deadline, SystemClock};
-use lock_core::driver::{
-    AdoptBackend, Attempt, Backend, Cancelled, Doubts, Grant, Left, MutexBackend, Operator, Released, Renewal, Renewed,
-};
-use lock_core::{Error, FencingToken, GrantId, Guarantees, LeaseOptions};
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Attempt, Backend, Cancelled, Doubts, Left, Operator, Released, Renewal, Renewed};
+use lock_core::{Error, GrantId, Guarantees, LeaseOptions};
 
 use super::acquire::Acquirer;
 use super::adopt::Adopter;
+use super::client::members::Members;
 use super::config::QuorumConfig;
 use super::inspect::Inspector;
 use super::leave::Leaver;
-use super::members::Members;
 use super::release::Releaser;
-use super::release_requests::ReleaseRequests;
+use super::release::requests::ReleaseRequests;
 use super::renew::Renewer;
-use super::ttl_limit::TtlLimit;
 use super::wait::queues::Queues;
 use super::wait::{Waits, inbox};
 use super::{NAME, guarantees};
-use crate::client::predecessors::Predecessors;
 use crate::client::push::Push;
 use crate::store::dialect::Dialects;
 use crate::store::keys::KeySpace;
@@ -34,11 +30,10 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// One client's connections to independent servers.
 #[derive(Debug)]
 pub struct QuorumBackend {
-    ttl: Arc<TtlLimit>,
-    predecessors: Arc<Predecessors>,
-    acquirer: Arc<Acquirer>,
-    adopter: Adopter,
-    waits: Waits,
+    members: Arc<Members>,
+    pub(super) acquirer: Arc<Acquirer>,
+    pub(super) adopter: Adopter,
+    pub(super) waits: Waits,
     renewer: Arc<Renewer>,
     releaser: Releaser,
     leaver: Leaver,
@@ -48,25 +43,24 @@ pub struct QuorumBackend {
 impl QuorumBackend {
     pub(super) async fn connect(config: &QuorumConfig) -> Result<Self, Error> {
         let dials: Vec<_> = config.dials()?.into_iter().map(Arc::new).collect();
-        let (predecessors, op_timeout) = (Arc::<Predecessors>::default(), config.client.op_timeout);
         let keys = Arc::new(KeySpace::new(config.prefix.clone(), Dialects::new()));
-        let ttl = Arc::new(TtlLimit::new(config.limit(), predecessors.clone()));
+        let (client, op_timeout) = (GrantId::random()?, config.client.op_timeout);
         // From here on, dropping them closes the connections.
-        let members = Arc::new(Members::start(&dials, &predecessors, op_timeout));
-        let requests = Arc::new(ReleaseRequests::new(&members, &keys, &ttl)?);
+        let members = Arc::new(Members::start(&dials, op_timeout, config.limit()));
+        let requests = Arc::new(ReleaseRequests::new(client, &members, &keys));
         let stopping = requests.clone();
         let queues = Queues::new(members.majority(), Box::new(move |lock| stopping.stop_waiting(lock, &[])));
         let listen = |(server, dial)| Push::begin(dial, requests.channel(), inbox(&queues, server));
         let pushes = dials.into_iter().enumerate().map(listen).collect();
-        let acquirer = Arc::new(Acquirer::new(&members, &requests, &keys, &ttl));
+        let acquirer = Arc::new(Acquirer::new(client, &members, &requests, &keys));
         let waits = Waits::new(&acquirer, &requests, &queues, pushes);
         members.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         let adopter = Adopter::new(&members, &requests, &acquirer);
-        let renewer = Arc::new(Renewer::new(&members, &keys, &ttl));
-        let leaver = Leaver::new(&members, &requests, &keys, &ttl, &renewer, &queues);
+        let renewer = Arc::new(Renewer::new(&members, &keys));
+        let leaver = Leaver::new(&members, &requests, &keys, &renewer, &queues);
         let releaser = Releaser::new(&members, &requests, &keys, &queues);
         let inspector = Inspector::new(&members, &requests, &keys);
-        Ok(Self { ttl, predecessors, acquirer, adopter, waits, renewer, releaser, leaver, inspector })
+        Ok(Self { members, acquirer, adopter, waits, renewer, releaser, leaver, inspector })
     }
 }
 
@@ -77,7 +71,7 @@ impl Backend for QuorumBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        guarantees(self.ttl.longest().is_some())
+        guarantees(self.members.longest_ttl().is_some())
     }
 
     async fn renew(&self, batch: &[Renewal<'_>]) -> Vec<Renewed> {
@@ -93,12 +87,12 @@ impl Backend for QuorumBackend {
     }
 
     fn longest_ttl(&self) -> Duration {
-        self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL)
+        self.members.longest_ttl().unwrap_or(LeaseOptions::MAX_TTL)
     }
 
     /// A server that has started is not asked for so long: what it has forgotten has ended by then.
     fn longest_leave(&self) -> Duration {
-        self.ttl.longest().unwrap_or(LeaseOptions::MAX_TTL)
+        self.members.longest_ttl().unwrap_or(LeaseOptions::MAX_TTL)
     }
 
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error> {
@@ -110,7 +104,7 @@ impl Backend for QuorumBackend {
     }
 
     fn doubts(&self) -> Option<Doubts> {
-        Some(self.predecessors.doubts())
+        Some(self.members.doubts())
     }
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
@@ -119,28 +113,5 @@ impl Backend for QuorumBackend {
 
     fn operator(&self) -> Option<&dyn Operator> {
         Some(&self.inspector)
-    }
-}
-
-#[async_trait]
-impl MutexBackend for QuorumBackend {
-    async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
-        self.acquirer.try_acquire(attempt).await
-    }
-
-    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        self.waits.acquire(attempt, deadline).await
-    }
-}
-
-#[async_trait]
-impl AdoptBackend for QuorumBackend {
-    async fn adopt(
-        &self,
-        attempt: &Attempt,
-        from: GrantId,
-        _token: Option<FencingToken>,
-    ) -> Result<Option<Grant>, Error> {
-        self.adopter.adopt(attempt, from).await
     }
 }

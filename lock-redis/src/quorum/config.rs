@@ -10,6 +10,7 @@ use super::NAME;
 use crate::address::Address;
 use crate::client::dial::{Dial, Opener};
 use crate::config::RedisConfig;
+use crate::network::Network;
 use crate::tls::Tls;
 use crate::url::{Servers, Target};
 
@@ -51,6 +52,7 @@ pub struct QuorumConfig {
     /// locks in a crash. For tests, and for servers that never forget (`appendfsync always`).
     pub young_servers: bool,
     tls: Option<Tls>,
+    network: Option<Arc<dyn Network>>,
 }
 
 impl QuorumConfig {
@@ -64,6 +66,7 @@ impl QuorumConfig {
             longest_ttl: None,
             young_servers: false,
             tls: None,
+            network: None,
         }
     }
 
@@ -78,6 +81,14 @@ impl QuorumConfig {
     #[must_use]
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Connects over a network that is not the system's. For the simulation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_network(mut self, network: Arc<dyn Network>) -> Self {
+        self.network = Some(network);
         self
     }
 
@@ -152,6 +163,7 @@ impl QuorumConfig {
     fn dial(&self, address: Address, target: &Target) -> Result<Dial, Error> {
         let tls = target.tls.then(|| self.tls.clone().unwrap_or_default());
         let opener = Opener::new(&target.login, target.database, tls.as_ref(), self.client.op_timeout)?;
+        let opener = opener.over(self.network.clone());
         Ok(Dial::to(Arc::new(opener), address).once_up_for(self.limit().unwrap_or_default()))
     }
 }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use lock_core::driver::{Attempt, Kind, Left};
 use lock_core::{Error, GrantId, Phase};
 
-use super::members::Members;
-use super::release_requests::ReleaseRequests;
+use super::client::members::Members;
+use super::release::requests::ReleaseRequests;
 use super::renew::{EndCalls, Renewer};
-use super::ttl_limit::TtlLimit;
 use super::wait::queues::Queues;
-use crate::client::link::call::Call;
-use crate::client::link::request::milliseconds_at_least;
+use crate::store::call::Call;
+use crate::store::call::milliseconds_at_least;
 use crate::store::keys::KeySpace;
 use crate::store::scripts;
 
@@ -22,7 +21,6 @@ pub(super) struct Leaver {
     members: Arc<Members>,
     requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
-    ttl: Arc<TtlLimit>,
     renewer: Arc<Renewer>,
     queues: Arc<Queues>,
 }
@@ -33,17 +31,16 @@ impl Leaver {
         members: &Arc<Members>,
         requests: &Arc<ReleaseRequests>,
         keys: &Arc<KeySpace>,
-        ttl: &Arc<TtlLimit>,
         renewer: &Arc<Renewer>,
         queues: &Arc<Queues>,
     ) -> Self {
         let (members, requests, keys) = (members.clone(), requests.clone(), keys.clone());
-        Self { members, requests, keys, ttl: ttl.clone(), renewer: renewer.clone(), queues: queues.clone() }
+        Self { members, requests, keys, renewer: renewer.clone(), queues: queues.clone() }
     }
 
     /// Has a grant end after this time, under another id. Where a majority has nothing of it, what a minority may have is released.
     pub(super) async fn leave(&self, attempt: &Attempt, left: GrantId, time: Duration) -> Result<Left, Error> {
-        self.ttl.check(time)?;
+        self.members.check_ttl(time)?;
         let keys = self.keys.of(&attempt.name, Kind::Mutex);
         self.queues.ended(&keys.lock, attempt.id);
         let ids = [attempt.id, left].map(|id| id.to_string());

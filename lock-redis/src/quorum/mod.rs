@@ -1,34 +1,26 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
-//! `votes.rs` and `tally.rs` count votes, `leftovers.rs` what they may have left; they do nothing else. `members.rs` has the
-//! servers; `fan_out.rs` asks all of them at once and hands what the caller does not wait for to `background.rs`, the one task
-//! of a client. `member.rs` is one server: its connection, and the releases that it is owed when it can be reached again;
-//! `send_queue.rs` the requests that wait to be sent there together, `script_request.rs` one of them.
-//! `acquire.rs`, `adopt.rs`, `wait/`, `renew.rs`, `release.rs`, `leave.rs` and `inspect.rs` are what the files of these names are for one server; in
-//! `wait/` the first waiter of a client asks for all of them. README and `docs/decisions/` tell what a quorum promises and what
-//! it does not.
+//! This is a second backend in the crate, in the parts that the first one has: a file has the role here that the file of its name has for
+//! one server. `backend.rs` also makes the parts and joins them. `ballot/` is only here: it counts the votes of the servers, and notes
+//! at which of them an attempt may have left an entry. In `wait/` the first waiter of a client asks for all of them. It is
+//! told of releases by the subscription connections of `../client/push.rs`, one to each server.
+//!
+//! The README and `docs/decisions/` tell what a quorum promises and what it does not.
 
 mod acquire;
 mod adopt;
 mod backend;
-mod background;
+mod ballot;
+mod client;
 mod config;
-mod fan_out;
+mod error;
 mod inspect;
+mod kinds;
 mod leave;
-mod leftovers;
-mod member;
-mod members;
+mod registry;
 mod release;
-mod release_requests;
 mod renew;
-mod script_request;
-mod scripts;
-mod send_queue;
-mod tally;
-mod too_few;
-mod ttl_limit;
-mod votes;
+mod store;
 mod wait;
 
 use std::ops::Deref;

@@ -12,13 +12,12 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Kind, Renewal, Renewed};
 use lock_core::{Error, GrantId, LossReason, Phase};
 
-use super::member::Member;
-use super::members::Members;
-use super::release_requests::lost_by;
-use super::ttl_limit::TtlLimit;
-use crate::client::link::call::Call;
+use super::client::member::Member;
+use super::client::members::Members;
+use super::release::requests::lost_by;
 use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
+use crate::store::call::Call;
 use crate::store::keys::KeySpace;
 use crate::store::scripts::{self, Script};
 
@@ -52,13 +51,12 @@ pub(super) struct RenewalVotes {
 pub(super) struct Renewer {
     members: Arc<Members>,
     keys: Arc<KeySpace>,
-    ttl: Arc<TtlLimit>,
 }
 
 impl Renewer {
     /// Renews at these servers.
-    pub(super) fn new(members: &Arc<Members>, keys: &Arc<KeySpace>, ttl: &Arc<TtlLimit>) -> Self {
-        Self { members: members.clone(), keys: keys.clone(), ttl: ttl.clone() }
+    pub(super) fn new(members: &Arc<Members>, keys: &Arc<KeySpace>) -> Self {
+        Self { members: members.clone(), keys: keys.clone() }
     }
 
     /// Renews leases in groups of like urgency: a short one, which is to be tried again soon, does not end the patience of
@@ -67,7 +65,7 @@ impl Renewer {
         let mut renewed: Vec<_> = batch.iter().map(|_| None).collect();
         let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (i, renewal) in batch.iter().enumerate() {
-            match self.ttl.check(renewal.ttl) {
+            match self.members.check_ttl(renewal.ttl) {
                 Ok(()) => groups.entry(self.patience(renewal).as_millis().max(1).ilog2()).or_default().push(i),
                 Err(error) => renewed[i] = Some(Renewed::Unknown(error)),
             }
@@ -178,7 +176,7 @@ mod tests {
     use crate::address::Address;
     use crate::client::dial::{Dial, Opener};
     use crate::quorum::acquire::begin;
-    use crate::quorum::release_requests::ReleaseRequests;
+    use crate::quorum::release::requests::ReleaseRequests;
     use crate::store::dialect::Dialects;
     use crate::url::Login;
 
@@ -194,12 +192,11 @@ mod tests {
         let opener = Arc::new(Opener::new(&Login::default(), 0, None, Duration::from_secs(1)).unwrap());
         let ports = [first.port().unwrap(), 1, last.port().unwrap()];
         let to = |port| Arc::new(Dial::to(opener.clone(), Address::Tcp { host: "127.0.0.1".to_owned(), port }));
-        let members = Arc::new(Members::start(&ports.map(to), &Arc::default(), Duration::from_secs(1)));
+        let members = Arc::new(Members::start(&ports.map(to), Duration::from_secs(1), None));
         members.ready(SystemClock.now().plus(Duration::from_secs(10))).await.unwrap();
         let keys = Arc::new(KeySpace::new("lock:".to_owned(), Dialects::new()));
-        let ttl = Arc::new(TtlLimit::new(None, Arc::default()));
-        let requests = ReleaseRequests::new(&members, &keys, &ttl).unwrap();
-        let renewer = Renewer::new(&members, &keys, &ttl);
+        let requests = ReleaseRequests::new(GrantId::random().unwrap(), &members, &keys);
+        let renewer = Renewer::new(&members, &keys);
         let attempt = Attempt::new("rounds".into(), Kind::Mutex, Owner::new(), Duration::from_secs(60)).unwrap();
         let lock = keys.of(&attempt.name, Kind::Mutex).lock;
         let [(_, earlier), (_, later)] = [begin(&attempt), begin(&attempt)];

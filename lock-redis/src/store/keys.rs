@@ -257,7 +257,7 @@ impl TokenCounters {
 }
 
 fn escaped(name: &str) -> Cow<'_, str> {
-    if !name.contains(['%', '{', '}']) {
+    if !name.bytes().any(|byte| matches!(byte, b'%' | b'{' | b'}')) {
         return Cow::Borrowed(name);
     }
     Cow::Owned(name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"))

@@ -1,82 +1,13 @@
-//! The records of holders and waiters: as a request writes them, as the scripts keep them, and as `inspect` reads them.
+//! The records of holders and waiters, as the scripts keep them, for `inspect` to read.
 
-use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use lock_core::driver::{Attempt, Kind};
-use lock_core::{Error, FencingToken, Holder, Owner, Phase, Waiter};
+use lock_core::{Error, Holder, Waiter};
 
 use super::reply::Fields;
 
 /// The answer of `PTTL` for a key that does not exist.
 const NO_KEY: i64 = -2;
-
-/// The text that the key of a held mutex has as long as nobody waits,
-/// `<nonce>:<client>:<owner JSON>:<token>`, as `scripts/mutex/one.lua` has it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MutexText<'a> {
-    pub(crate) nonce: &'a str,
-    pub(crate) client: &'a str,
-    pub(crate) owner: &'a str,
-    pub(crate) token: FencingToken,
-}
-
-impl<'a> MutexText<'a> {
-    /// The parts before the token, which the server gives.
-    pub(crate) const fn beginning(nonce: &'a str, client: &'a str, owner: &'a str) -> [&'a str; 6] {
-        [nonce, ":", client, ":", owner, ":"]
-    }
-}
-
-impl fmt::Display for MutexText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Self::beginning(self.nonce, self.client, self.owner).iter().try_for_each(|part| f.write_str(part))?;
-        self.token.fmt(f)
-    }
-}
-
-/// The text of an owner, as it is written beside a nonce. That of the last one is kept: most often it is the client's own. An owner's label
-/// may change.
-#[derive(Debug, Default)]
-pub(crate) struct OwnerText(RwLock<Option<(Owner, Arc<str>)>>);
-
-impl OwnerText {
-    /// The text of this owner.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub(crate) fn of(&self, owner: &Owner) -> Result<Arc<str>, Error> {
-        if let Some((last, text)) = &*self.0.read().unwrap_or_else(PoisonError::into_inner)
-            && last.id() == owner.id()
-            && last.label() == owner.label()
-        {
-            return Ok(text.clone());
-        }
-        let text: Arc<str> = serde_json::to_string(owner)
-            .map_err(|e| Error::invalid(Phase::Acquire, "the owner cannot be written").with_source(e))?
-            .into();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((owner.clone(), text.clone()));
-        Ok(text)
-    }
-}
-
-/// The request of an attempt, as the scripts write it.
-pub(crate) fn mode(attempt: &Attempt) -> String {
-    match attempt.kind {
-        Kind::Read => "R".to_owned(),
-        Kind::Write => "W".to_owned(),
-        Kind::Reentrant => format!("O{}", attempt.owner.id()),
-        Kind::Permits { permits, limit } => permits_mode(permits, limit),
-        // A mutex has one holder, and no mode.
-        _ => String::new(),
-    }
-}
-
-/// The mode of a semaphore's grant.
-pub(crate) fn permits_mode(permits: u32, limit: u32) -> String {
-    format!("P{permits}/{limit}")
-}
 
 /// The holder of a mutex, if it has one.
 pub(crate) fn the_holder(mut fields: Fields, now: i64) -> Result<Vec<Holder>, Error> {
@@ -162,21 +93,9 @@ fn since(start: &str, now: i64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::GrantId;
+    use lock_core::{GrantId, Owner};
 
     use super::*;
-
-    #[test]
-    fn the_text_of_an_owner_has_its_present_label() {
-        let (texts, owner) = (OwnerText::default(), Owner::new());
-        for label in ["step 1", "step 2"] {
-            let owner = owner.clone().with_label(label);
-            let text = texts.of(&owner).unwrap();
-            assert_eq!(serde_json::from_str::<Owner>(&text).unwrap().label(), Some(label));
-            assert!(Arc::ptr_eq(&text, &texts.of(&owner).unwrap()), "it is kept");
-        }
-        assert_eq!(serde_json::from_str::<Owner>(&texts.of(&owner).unwrap()).unwrap().label(), None);
-    }
 
     #[test]
     fn our_holders_are_known_and_foreign_ones_are_not() {

@@ -1,4 +1,14 @@
-//! The scripts.
+//! The scripts, each put together from files in `scripts/`: the header of a file tells its keys, arguments and reply.
+//!
+//! A script that can hand a lock over has its short ways first, if any, and then `base.lua`. What holds the lock comes next: for a
+//! mutex `mutex/one.lua` (one grant, in a plain string by `text.lua`, or as Redisson keeps it by `redisson.lua`), for the other kinds
+//! `holders/many.lua` (a hash with an end for each grant). Then come the queue (`queue.lua`) and the step itself. So all kinds have one
+//! queue, and a step is written once. The files in `several/` make one script for several locks.
+//!
+//! The usual cases have short ways (`*_short.lua`), because the definition of the queue's functions costs the server time: a free lock,
+//! a queue in which others of the client stand, a hand-over to the first waiter, and the heartbeats of many locks. On one server the
+//! short ways of a mutex for which many tasks ask at the same moment are one script, which calls the same code for each of them
+//! (`docs/decisions/0025-requests-that-go-together.md`).
 
 use std::sync::LazyLock;
 
@@ -51,8 +61,8 @@ pub(crate) static MUTEX: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 /// Of the other kinds, which have any number of holders in a hash.
 pub(crate) static HOLDERS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: script!("holders/acquire_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua" "queue.lua" "acquire.lua"),
-    release: script!("holders/release_short.lua" "base.lua" "holders/many.lua" "release.lua" "queue.lua" "release_promote.lua"),
+    acquire: script!("holders/acquire_short.lua" "holders/enqueue_short.lua" "base.lua" "holders/many.lua" "acquire_free.lua" "queue.lua" "acquire.lua"),
+    release: script!("holders/release_short.lua" "holders/handover_short.lua" "base.lua" "holders/many.lua" "release.lua" "queue.lua" "release_promote.lua"),
     cancel: script!("base.lua" "holders/many.lua" "queue.lua" "cancel.lua"),
     renew: script!("holders/renew.lua"),
     heartbeat: script!("base.lua" "holders/many.lua" "queue.lua" "heartbeat.lua"),

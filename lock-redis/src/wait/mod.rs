@@ -3,6 +3,13 @@
 //! A waiter's request puts it into the queue at the server; whoever makes room there grants the lock to the first waiters
 //! that live and fit, and tells them by push, so that each owns its grant when it wakes. See `store/scripts/queue.lua` for the
 //! data, [`machine`] for what makes a push count, and [`heartbeat`] for what keeps the places of this client's waiters.
+//!
+//! A free lock is granted by `acquire_free.lua`; otherwise `acquire.lua` puts the waiter into the queue, a sorted set. A release
+//! (`release.lua`, `release_promote.lua`) grants the lock to the first waiters. Those of the client that releases learn it from the
+//! reply, and have the lock for their whole TTL. All others learn it by a push on their client's channel, and have the lock for a claim
+//! time of at most 2 s; the keeper's first renewal extends that to the whole TTL. Each waiting client also asks again
+//! (`heartbeat.lua`): about every 0.8 s, and every 0.2 s at a shared key. That shows that it lives, and finds pushes that were lost and
+//! holders that died without a release.
 
 pub(crate) mod foreign;
 pub(crate) mod heartbeat;

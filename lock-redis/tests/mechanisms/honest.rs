@@ -89,11 +89,11 @@ async fn a_waiter_whose_server_refuses_to_write_is_told_why() {
     let mutex = locks.mutex("honest");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     server.until_queued("honest", 1).await;
-    server.say("CONFIG SET maxmemory 1").await;
+    server.say("CONFIG SET min-replicas-to-write 1").await;
     let error = soon("it gives up", PROMPTLY, waiting).await.unwrap().unwrap_err();
     let cause = std::error::Error::source(&error).expect("it has a cause").to_string();
-    assert!(cause.contains("out of memory"), "{error}: {cause}");
-    server.say("CONFIG SET maxmemory 0").await;
+    assert!(cause.contains("too few replicas"), "{error}: {cause}");
+    server.say("CONFIG SET min-replicas-to-write 0").await;
     held.release().await.unwrap();
 }
 

@@ -3,7 +3,9 @@
 use lock_redis::{ErrorKind, Phase, Retry};
 
 use crate::queue::QueuedTasks;
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, eventually, long, ms, obtain, often, refused, renewed, soon};
+use crate::server::{
+    HAND_OVER, PROMPTLY, SLACK, Server, about_time, eventually, key, long, ms, obtain, often, refused, renewed, soon,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_out_of_memory_refuses_definitely_and_leaves_nothing() {
@@ -81,6 +83,26 @@ async fn a_waiter_that_gives_up_without_memory_leaves_nothing() {
     server.say("CONFIG SET maxmemory 0").await;
     obtain(&waiter, "refusal", HAND_OVER + SLACK).await.release().await.unwrap();
     server.is_as_new(&waiter, "refusal").await;
+}
+
+#[test]
+fn without_memory_a_waiter_gets_the_lock_of_a_holder_that_crashed() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let waiter = server.client().await;
+        // One waiter, for which the short heartbeat is, and two.
+        for waiters in [1, 2] {
+            // Nobody renews or releases it. It ends later than a waiter that gives no sign counts as alive.
+            let held = format!("{:032x}:{:016x}:{{}}:{}", 1, 1, 1_763_703_842_000_000_u64);
+            server.run(&["SET", &key("refusal"), &held, "PX", "8000"]).await;
+            let queue = QueuedTasks::up(&server, &[&waiter], "refusal", waiters).await;
+            server.say("CONFIG SET maxmemory 1").await;
+            let order = queue.order(ms(8000) + HAND_OVER * 2 + SLACK).await;
+            server.say("CONFIG SET maxmemory 0").await;
+            assert_eq!(order, (0..waiters).collect::<Vec<_>>());
+            server.is_as_new(&waiter, "refusal").await;
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,7 +122,9 @@ fn rights() -> Vec<&'static str> {
 fn the_rights_in_the_readme_are_the_commands_of_the_scripts_and_of_a_connection() {
     let connection = ["evalsha", "eval", "subscribe", "client|info", "client|kill", "client|setinfo", "select", "info"];
     let mut needed: BTreeSet<_> = connection.map(str::to_owned).into();
-    for script in ["quorum/acquire.lua", "quorum/release.lua", "quorum/inspect.lua", "mutex/renew.lua"] {
+    for script in
+        ["quorum/acquire.lua", "quorum/release.lua", "quorum/batch_end.lua", "quorum/inspect.lua", "mutex/renew.lua"]
+    {
         let path = format!("{}/src/store/scripts/{script}", env!("CARGO_MANIFEST_DIR"));
         let code = std::fs::read_to_string(path).unwrap();
         let calls = code.split("call('").skip(1);

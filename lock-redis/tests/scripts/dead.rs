@@ -65,6 +65,28 @@ async fn a_stall_takes_no_place_from_one_that_lives_where_many_have_gone() {
     assert!(lock.look().await.0.waiters.contains_key(&format!("@{:016x}", 2)), "the next in turn counts as dead");
 }
 
+/// As a client does with a grant that comes for a waiter that has given up: meanwhile that one may be queued again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_goes_back_takes_its_waiters_place_along_and_nobody_elses() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "back");
+    let [holder, unwanted, next] = [1, 2, 3].map(|number| format!("{number:032x}"));
+    let client = format!("{:016x}", 2);
+    assert!(ask(&mut lock, 1, true).await);
+    for nonce in [&unwanted, &next] {
+        let args = [&**nonce, &client, "9000", "{}", "1", "", CHANNELS, "", "W"];
+        lock.run(&HOLDERS.acquire, &ALL, &args).await.unwrap();
+    }
+    lock.run(&HOLDERS.cancel, &ALL, &[&unwanted, &client, CHANNELS, "", "1"]).await.unwrap();
+    let left = lock.look().await.0;
+    assert_eq!(left.queue.iter().map(|(member, _)| member.clone()).collect::<Vec<_>>(), [format!("{next}:{client}")]);
+    assert!(left.waiters.contains_key(&format!("@{client}")) && left.waiters.contains_key(&next), "{left:?}");
+    // Its client is told by push, like any other one.
+    lock.run(&HOLDERS.cancel, &ALL, &[&holder, &client, CHANNELS, "", "1"]).await.unwrap();
+    let left = lock.look().await.0;
+    assert!(left.held.contains_key(&next) && left.told.iter().any(|push| push.contains(&next)), "{left:?}");
+}
+
 /// Each of them comes when there was no sign for so long that the server may have stood still.
 #[tokio::test(flavor = "multi_thread")]
 async fn signs_of_clients_that_come_seldom_are_cleared_while_a_dead_one_waits() {

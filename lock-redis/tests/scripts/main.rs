@@ -20,6 +20,7 @@ mod random_state;
 mod record;
 mod several;
 mod short_ways;
+mod short_ways_of_holders;
 mod turns;
 
 #[path = "../../src/store/digest.rs"]

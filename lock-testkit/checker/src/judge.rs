@@ -1,4 +1,9 @@
 //! All checks of a history, and the judgement.
+//!
+//! `ledger.rs` puts the history together, claim by claim. Four files say what may be concluded from it: `belief.rs` for how long a
+//! holder certainly believed, `theft.rs` for how long one may whose lock was taken away, `succession.rs` by when a later holder proves
+//! that one is gone, `windows.rs` when something was wrong with whom. Then each family of checks has a file, and `sufficiency.rs` finds
+//! out whether a history says too little.
 
 use super::ledger::Ledger;
 use super::summary::Summary;

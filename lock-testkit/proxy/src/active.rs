@@ -96,6 +96,11 @@ impl Active {
         self.struck().insert(connection)
     }
 
+    /// Whether new connections are refused.
+    pub(super) fn refuses(&self) -> bool {
+        *self.toxic() == Toxic::Refuse
+    }
+
     /// Strikes the connection if this fault ends the connections that it finds; whether it did not before.
     pub(super) fn strike_if_cut(&self, connection: u64) -> bool {
         matches!(self.toxic(), Toxic::Fin | Toxic::Reset)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::active::Active;
 use super::link::Link;
 use super::replies::Replies;
 
@@ -13,9 +14,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(link: Arc<Link>) -> Self {
-        let number = link.count_connection();
-        Self { link, number, replies: Replies::default() }
+    /// Returns a new connection.
+    ///
+    /// # Errors
+    /// The fault that refuses it.
+    pub(super) fn new(link: Arc<Link>) -> Result<Self, Arc<Active>> {
+        let number = link.count_connection()?;
+        Ok(Self { link, number, replies: Replies::default() })
     }
 }
 

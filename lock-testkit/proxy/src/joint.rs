@@ -1,4 +1,8 @@
 //! The two ends of a connection, joined: the client's, and the one behind it to the server.
+//!
+//! Each direction has a reader and a writer. The reader cuts the bytes into frames (`frames/`), finds the faults that hit a frame
+//! (`active.rs`) and the request that a reply belongs to (`replies.rs`). The writer delivers the frames in order, and does to each what its
+//! faults say. A test has the link as `proxy.rs`, with the runtime that it works in.
 
 use std::io;
 
@@ -93,10 +97,10 @@ mod tests {
     #[tokio::test]
     async fn a_cut_ends_the_connections_that_were_counted_before_it_and_no_others() {
         let proxy = Proxy::to("127.0.0.1:1", Protocol::Opaque).unwrap();
-        let before = Connection::new(proxy.link.clone());
+        let before = Connection::new(proxy.link.clone()).unwrap();
         // Nothing has been joined yet: the connection to the server may take its time.
         let _reset = proxy.inject(LinkFault::new(Toxic::Reset, Direction::Both));
-        let after = Connection::new(proxy.link.clone());
+        let after = Connection::new(proxy.link.clone()).unwrap();
         let ending = tokio::time::timeout(Duration::from_secs(10), cut(&before)).await;
         assert!(matches!(ending, Ok(Ending::Reset)));
         assert!(tokio::time::timeout(Duration::from_millis(100), cut(&after)).await.is_err());

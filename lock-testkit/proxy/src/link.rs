@@ -72,18 +72,24 @@ impl Link {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of a new connection, which is open until [`count_end`](Link::count_end).
+    /// Counts a new connection, which is open until [`count_end`](Link::count_end), and returns its number.
     ///
     /// A fault that ends the connections that it finds does not find it if it was injected before, and finds it if it is
     /// injected by somebody who has seen it counted.
-    pub(super) fn count_connection(&self) -> u64 {
+    ///
+    /// # Errors
+    /// The fault that refuses connections from its injection on.
+    pub(super) fn count_connection(&self) -> Result<u64, Arc<Active>> {
         let faults = self.locked();
+        if let Some(refusal) = faults.iter().find(|fault| fault.refuses()) {
+            return Err(refusal.clone());
+        }
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         for fault in faults.iter() {
             fault.strike_if_cut(number);
         }
         self.open.fetch_add(1, Ordering::Relaxed);
-        number
+        Ok(number)
     }
 
     pub(super) fn count_end(&self) {

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use super::active::Active;
 use super::connection::Connection;
-use super::fault::Toxic;
 use super::joint;
 use super::link::Link;
 use crate::ports::free_port;
@@ -72,14 +71,24 @@ async fn accept(open: &TcpListener, link: &Arc<Link>, changes: &mut watch::Recei
             accepted = open.accept() => accepted,
         };
         match accepted {
-            Ok((client, _)) => drop(tokio::spawn(joint::serve(Connection::new(link.clone()), client))),
+            Ok((client, _)) => match Connection::new(link.clone()) {
+                Ok(connection) => drop(tokio::spawn(joint::serve(connection, client))),
+                Err(refusal) => refuse(client, &refusal),
+            },
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
 fn refusal(link: &Link) -> Option<Arc<Active>> {
-    link.faults().into_iter().find(|fault| *fault.toxic() == Toxic::Refuse)
+    link.faults().into_iter().find(|fault| fault.refuses())
+}
+
+/// Resets a connection that came before the port was closed, and after it was to be.
+fn refuse(client: TcpStream, refusal: &Active) {
+    // Without it the client hears of an end instead of a reset, but hears of it.
+    let _ = client.set_zero_linger();
+    refusal.stopped_connection();
 }
 
 /// Waits until a connection to this port is really refused.
@@ -97,5 +106,30 @@ async fn reopen(port: u16) -> TcpListener {
             Ok(listener) => return listener,
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::fault::Toxic;
+    use crate::{Direction, LinkFault, Protocol};
+
+    #[tokio::test]
+    async fn a_connection_is_refused_from_the_injection_on_also_while_the_port_is_still_open() {
+        let link = Arc::new(Link::new("127.0.0.1:1".to_owned(), Protocol::Opaque));
+        let Listener { port, open } = Listener::new().unwrap();
+        let refusal = Arc::new(Active::new(LinkFault::new(Toxic::Refuse, Direction::Both)));
+        link.change(|faults| faults.push(refusal.clone()));
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        let mut changes = link.changes();
+        let read = tokio::select! {
+            () = accept(&open, &link, &mut changes) => unreachable!("the faults do not change"),
+            read = tokio::time::timeout(Duration::from_secs(10), client.read_u8()) => read.expect("it is open"),
+        };
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!((link.connections(), refusal.proof().connections), (0, 1));
     }
 }

@@ -1,4 +1,7 @@
 //! A server process that dies with the suite, whatever ends the suite.
+//!
+//! Every server is such a process, with a directory, and with a shell beside it that ends both when the suite ends. `own.rs` is what
+//! each type of server has of it, and `deployment.rs` how a harness starts any of them.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};

@@ -8,7 +8,7 @@ use super::CASES;
 const PREFACE: &str = "\
 # The cases, by id
 
-Rendered from the list of cases (`src/cases/list.rs`); a test compares. [`promises.md`](../docs/promises.md) says which promise
+Rendered from the list of cases (`src/cases/list/`); a test compares. [`promises.md`](../docs/promises.md) says which promise
 each of them proves, and on which backends it runs.
 
 An id is stable; a test's name or a comment that mentions one is explained here. A letter after the number marks a

@@ -1,4 +1,4 @@
-//! The cases, by what they are about; `list.rs` declares and registers each.
+//! The cases, by what they are about; `list/` declares and registers each.
 //!
 //! The functions are private to this module's files, so that one that is not listed is dead code. Every case that a
 //! backend's abilities admit is run; nobody picks.

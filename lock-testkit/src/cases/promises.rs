@@ -94,7 +94,7 @@ const BACKENDS: &[(&str, &str)] = &[
     ("ensemble", "lock-zk/tests/conformance/zookeeper-ensemble.ignored"),
     ("unfair mutex", "lock-zk/tests/conformance/zookeeper--unfair-mutex.ignored"),
     ("zookeeper-async", "lock-zk/tests/conformance/zookeeper--by-zookeeper-async.ignored"),
-    ("memcached", "lock-memcached/tests/conformance.ignored"),
+    ("memcached", "lock-memcached/tests/conformance/memcached.ignored"),
 ];
 
 /// The reasons for which cases are ignored, each told once, and the cases that each backend ignores for one of them.
@@ -137,7 +137,7 @@ fn document() -> String {
     let heading: String = BACKENDS.iter().map(|(name, _)| format!(" {name} |")).collect();
     let rule = "---|".repeat(3 + BACKENDS.len());
     let mut text = "# Promises, and the cases that prove them\n\n\
-        Rendered from the list of cases (`lock-testkit/src/cases/list.rs`) and from what each backend's run of the suite ignores; tests\n\
+        Rendered from the list of cases (`lock-testkit/src/cases/list/`) and from what each backend's run of the suite ignores; tests\n\
         compare both. [`CASES.md`](../lock-testkit/CASES.md) tells the claim behind each id. A case runs (✓) on every backend that has\n\
         what it needs: a kind of lock, a guarantee ([`guarantees.md`](guarantees.md) says who promises it), or a method of the\n\
         harness. A number is the [reason](#reasons) for which it is ignored.\n"

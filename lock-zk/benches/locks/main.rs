@@ -1,8 +1,7 @@
 //! `cargo bench -p lock-zk`: every figure beside its baseline, measured in turn in the same run on servers of its own.
 //!
-//! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts:
-//! `uncontended`, `connect`, `batches`, `handover`, `processes`, `idle`, `failover`, `churn`,
-//! `unfair`, `storm`, and with the feature `zookeeper-async` `crates`.
+//! `cargo bench -p lock-zk -- uncontended` runs one part; `--quick` runs each for a fraction of the time. The parts
+//! are [`PARTS`].
 
 mod batches;
 mod churn;
@@ -23,10 +22,25 @@ mod unfair;
 
 use std::time::Duration;
 
+use bench_support::{Outcome, Plan};
 use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+/// The parts that can be asked for by name; `crates` needs the feature `zookeeper-async`.
+const PARTS: [&str; 12] = [
+    "peers",
+    "uncontended",
+    "connect",
+    "batches",
+    "handover",
+    "processes",
+    "idle",
+    "failover",
+    "churn",
+    "unfair",
+    "storm",
+    "crates",
+];
 
 /// The things that every part needs.
 struct Bench {
@@ -63,47 +77,49 @@ fn main() -> Outcome {
     if let Some(url) = processes::is_child() {
         return runtime.block_on(processes::child(url));
     }
-    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let quick = args.iter().any(|arg| arg == "--quick");
-    let wanted = |part: &str| args.iter().all(|arg| arg.starts_with("--")) || args.iter().any(|arg| arg == part);
+    let plan = Plan::of_args(&PARTS, Duration::from_secs(2))?;
     runtime.block_on(async {
         let server = ZooKeeperServer::start_with(&ZooKeeperOptions::new().for_benchmarks()).await?;
-        let (round, rounds) = if quick { (Duration::from_millis(300), 2) } else { (Duration::from_secs(2), 5) };
-        let bench = Bench { server, round, rounds };
-        if wanted("uncontended") {
+        let bench = Bench { server, round: plan.round, rounds: plan.rounds };
+        if plan.wants("uncontended") {
             uncontended::run(&bench).await?;
         }
-        if wanted("connect") {
+        if plan.wants("connect") {
             connect::run(&bench).await?;
         }
-        if wanted("batches") {
+        if plan.wants("batches") {
             batches::run(&bench).await?;
         }
-        if wanted("handover") {
+        if plan.wants("handover") {
             handover::run(&bench).await?;
         }
-        if wanted("processes") {
+        if plan.wants("processes") {
             processes::run(&bench).await?;
         }
-        if wanted("idle") {
+        if plan.wants("idle") {
             idle::run(&bench).await?;
         }
-        if wanted("failover") {
+        if plan.wants("failover") {
             failover::run(&bench).await?;
         }
-        if wanted("churn") {
+        if plan.wants("churn") {
             churn::run(&bench).await?;
         }
-        if wanted("unfair") {
+        if plan.wants("unfair") {
             unfair::run(&bench).await?;
         }
-        if wanted("storm") {
+        if plan.wants("storm") {
             storm::run(&bench).await?;
         }
         #[cfg(feature = "zookeeper-async")]
-        if wanted("crates") {
+        if plan.wants("crates") {
             crates::run(&bench).await?;
         }
-        Ok(())
-    })
+        Outcome::Ok(())
+    })?;
+    // Last: the other libraries come from registries, which may be out of reach.
+    if plan.wants("peers") {
+        bench_support::peers(&plan, &["zookeeper"])?;
+    }
+    Ok(())
 }

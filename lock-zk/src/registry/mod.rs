@@ -1,24 +1,28 @@
 //! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
+//!
+//! An attempt is registered before its node is asked for. So a cancellation knows at any instant where to look: by path if the answer has
+//! come, by id behind a `sync` if not. A waiter behind a node of this process is woken when that node is deregistered,
+//! without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does.
 
 pub(crate) mod incoming;
-mod registration;
+pub(crate) mod permits;
 pub(crate) mod successor;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lock_core::clock::BootInstant;
 use lock_core::driver::{IdMap, NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
 use tokio::sync::watch;
 
-use self::incoming::PermitNodes;
-pub(crate) use self::registration::Registration;
+use self::incoming::Incoming;
 use self::successor::Successor;
-use crate::client::{Created, Failure, Fate};
+use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
-use crate::store::dialect::{Contender, Role};
 use crate::store::layout::LockPaths;
+use crate::store::node::{Contender, Role};
 
 /// Every registration of a client.
 #[derive(Debug, Default)]
@@ -44,18 +48,6 @@ pub(crate) struct Waiter {
     pub(crate) grant: GrantId,
     /// The transaction that made the place.
     place: i64,
-}
-
-/// A waiter to which a holder is about to hand its permits over.
-pub(crate) struct Recipient {
-    registration: Arc<Registration>,
-    /// The path of its node in the queue.
-    place: String,
-    /// The holder's permits. They are enough.
-    released: Vec<String>,
-    nodes: PermitNodes,
-    /// The waiter right behind it.
-    next: Option<Waiter>,
 }
 
 impl Entries {
@@ -91,9 +83,6 @@ impl Entries {
         }
     }
 }
-
-/// The nodes of permits that one transaction hands over, at most.
-pub(crate) const MOST_HANDED_OVER: usize = 32;
 
 /// Returns a node of this lock's queue by its path.
 fn contender(lock: &LockPaths, path: &str) -> Option<Contender> {
@@ -168,36 +157,11 @@ impl Registry {
         failure
     }
 
-    /// Returns the limit in which this client believes for a grant of its own, of a semaphore.
-    pub(crate) fn limit_of(&self, grant: GrantId) -> Option<u32> {
-        self.entries().registrations.get(&grant)?.lock.limit
-    }
-
     /// Returns the attempt of this process that waits right behind the registration's node in the queue.
     ///
     /// To be called before the node is deleted: a waiter that comes later may have a number of a directory that was made anew since.
     pub(crate) fn waiter_behind(&self, registration: &Registration) -> Option<Waiter> {
         self.entries().waiter_behind(&registration.node()?)
-    }
-
-    /// Returns the waiter to which this holder of permits hands them over, if there is one that they are enough for. No other holder can from
-    /// then on.
-    pub(crate) fn recipient_of(&self, holder: &Registration) -> Option<Recipient> {
-        let lock = &holder.lock;
-        let entries = self.entries();
-        let waiter = *entries.successors.get(&lock.directory)?.waiter()?;
-        let registration = entries.registrations.get(&waiter.grant)?.clone();
-        let place = registration.node().filter(|place| place.czxid == waiter.place)?;
-        // Each of them is named in the transaction, which fails if one has gone. A holder that is none any more has no permits here.
-        let released = locked(&holder.permits).clone();
-        let is_known = holder.may_hand_over() && released.len() <= MOST_HANDED_OVER;
-        if !is_known || !Arc::ptr_eq(&registration.session, &holder.session) || registration.lock.limit != lock.limit {
-            return None;
-        }
-        let next = entries.waiter_behind(&place);
-        let nodes = registration.incoming.take(holder.number_of(&released))?;
-        drop(entries);
-        Some(Recipient { registration, place: place.path, released, nodes, next })
     }
 
     /// Tells the attempt right behind it that the registration has left the queue as its first one, by a request that was sent at this
@@ -208,44 +172,6 @@ impl Registry {
         {
             local_node.handed_over.send_replace(Some((next, sent_at)));
         }
-    }
-
-    /// Notes that the registration, the first in a semaphore's queue, has permits in place of its node since a request sent at this
-    /// instant. `next` waited right behind it by then, and is the first now.
-    pub(crate) fn moved_on(
-        &self,
-        registration: &Registration,
-        paths: Vec<String>,
-        next: Option<Waiter>,
-        sent_at: BootInstant,
-    ) {
-        if let Some(next) = next {
-            self.left_queue(registration, next.grant, sent_at);
-        }
-        let lock = &registration.lock;
-        let mut entries = self.entries();
-        if entries.has(registration) && !lock.is_shared() && registration.session.connection.hands_permits_over() {
-            // One that has left its place meanwhile would be forgotten by nobody.
-            match next.filter(|next| entries.has_place(next)) {
-                next @ Some(_) => entries.successors.entry(lock.directory.clone()).or_default().moved_on(next),
-                None => drop(entries.successors.remove(&lock.directory)),
-            }
-        }
-        drop(entries);
-        self.set_permits(registration, paths);
-    }
-
-    /// Notes that the registration has permits now, and is not in the queue any more.
-    pub(crate) fn set_permits(&self, registration: &Registration, paths: Vec<String>) {
-        let mut entries = self.entries();
-        if !entries.has(registration) {
-            return;
-        }
-        if let Some(before) = locked(&registration.node).take() {
-            entries.remove_node(registration.grant, &before);
-        }
-        *locked(&registration.permits) = paths;
-        registration.settled();
     }
 
     /// Returns what an attempt has at the servers, as far as it may have anything.
@@ -343,6 +269,130 @@ impl Registry {
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
         locked(&self.entries)
+    }
+}
+
+/// The nodes that one attempt has at the servers, or may have: taken before its node is asked for.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) grant: GrantId,
+    pub(crate) session: Arc<Session>,
+    pub(crate) lock: LockPaths,
+    /// The node in the queue, once it is known to be there.
+    node: Mutex<Option<Created>>,
+    /// The nodes of its permits, once they are known to be there; then it has none in the queue.
+    permits: Mutex<Vec<String>>,
+    /// Whether its nodes were to be exchanged, and it is not known here yet which ones it has now.
+    is_changing: AtomicBool,
+    /// Whether its permits were to be handed over once: whoever releases it again deletes its nodes.
+    has_handed_over: AtomicBool,
+    /// The permits that it may be handed, once somebody asks: of a semaphore only.
+    incoming: OnceLock<Incoming>,
+    /// The turn of whoever looks which nodes it has, and changes them then.
+    pub(crate) changes: tokio::sync::Mutex<()>,
+}
+
+impl Registration {
+    /// An attempt without any node.
+    fn new(grant: GrantId, session: &Arc<Session>, lock: LockPaths) -> Self {
+        Self {
+            grant,
+            session: session.clone(),
+            lock,
+            node: Mutex::default(),
+            permits: Mutex::default(),
+            is_changing: AtomicBool::new(false),
+            has_handed_over: AtomicBool::new(false),
+            incoming: OnceLock::new(),
+            changes: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Notes that it is known which nodes it has.
+    fn settled(&self) {
+        self.is_changing.store(false, Ordering::Release);
+    }
+
+    /// Puts nodes of this registration in the place of others, as a whole. Until the answer has come, and whoever calls has
+    /// said which nodes it has now, nobody knows all of them.
+    pub(crate) fn exchange(
+        &self,
+        old: &[String],
+        new: &[NewNode],
+        data: &[u8],
+    ) -> impl Future<Output = Result<Vec<String>, Failure>> {
+        let was_changing = self.begin_change();
+        self.end_change(was_changing, self.session.connection.exchange(old, new, data))
+    }
+
+    /// Notes that its nodes are to change, before anything is sent: whoever finds one gone meanwhile does not take that for a loss. Returns
+    /// whether they were changing already.
+    fn begin_change(&self) -> bool {
+        self.is_changing.swap(true, Ordering::AcqRel)
+    }
+
+    async fn end_change<T>(&self, was_changing: bool, asked: Response<'_, T>) -> Result<T, Failure> {
+        let outcome = asked.await;
+        // A refusal says nothing of an earlier exchange whose answer was lost.
+        let is_refused = |failure: &Failure| !matches!(failure.fate, Fate::Unknown | Fate::Ended);
+        if !was_changing && outcome.as_ref().is_err_and(is_refused) {
+            self.is_changing.store(false, Ordering::Release);
+        }
+        outcome
+    }
+
+    /// Whether it may have nodes of which nobody knows.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.is_changing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn node(&self) -> Option<Created> {
+        locked(&self.node).clone()
+    }
+
+    /// Whether it is known to have a node in the queue.
+    pub(crate) fn has_node(&self) -> bool {
+        locked(&self.node).is_some()
+    }
+
+    /// Has nobody hand permits over to it any more: its attempt has ended.
+    pub(crate) fn close_to_permits(&self) {
+        if let Some(incoming) = self.incoming.get() {
+            incoming.close();
+        }
+    }
+
+    /// Every node that is known to be there.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let node = locked(&self.node).as_ref().map(|node| node.path.clone());
+        node.into_iter().chain(locked(&self.permits).iter().cloned()).collect()
+    }
+
+    /// Returns its nodes in this directory that the leader knows, of its present session, with what they say.
+    pub(crate) async fn own_nodes(&self, directory: &str) -> Result<Vec<(Contender, Node)>, Failure> {
+        let connection = &self.session.connection;
+        let contenders = self.nodes_in(directory).await?;
+        let paths: Vec<_> = contenders.iter().map(|contender| format!("{directory}/{}", contender.name)).collect();
+        let nodes = if paths.is_empty() { Vec::new() } else { connection.read_all(&paths).await? };
+        let own = contenders.into_iter().zip(nodes).filter_map(|(contender, node)| Some((contender, node?)));
+        Ok(own.filter(|(_, node)| node.session == connection.id()).collect())
+    }
+
+    /// Returns every node of its attempt in this directory that the leader knows, of whatever session.
+    pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Failure> {
+        let connection = &self.session.connection;
+        connection.exchanged().await;
+        let synced = connection.sync(directory);
+        let listed = connection.children_proven(directory);
+        synced.await?;
+        match listed.await {
+            Ok(names) => {
+                let contenders = names.into_iter().filter_map(|name| self.lock.contender(directory, name));
+                Ok(contenders.filter(|contender| contender.is_of(self.grant)).collect())
+            }
+            Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
+            Err(failure) => Err(failure),
+        }
     }
 }
 

@@ -1,7 +1,11 @@
+//! Nodes of this process: registration, and which waiter is told of what.
+
 use lock_core::driver::Kind;
 use lock_testkit::testing::installed;
 use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
+use super::incoming::PermitNodes;
+use super::permits::MOST_HANDED_OVER;
 use super::*;
 use crate::client::ClientCrate;
 use crate::config::ZkConfig;
@@ -72,7 +76,7 @@ async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_
         let registration = registry.register(grant, &session, lock());
         let path = format!("{}{number:010}", lock().stem(grant));
         registry.set_node(&registration, Created { path: path.clone(), czxid: number.into() });
-        registration.incoming.open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
+        registration.incoming().open(PermitNodes { permits: 1, new: Vec::new(), record: Vec::new() });
         (registration, path)
     };
     for waits_before in [true, false] {
@@ -114,7 +118,7 @@ impl HandOvers {
     fn enter(&self, grant: GrantId, czxid: i64, limit: u32, wants: u32) -> Arc<Registration> {
         let (lock, registration) = (self.lock(limit), self.registry.register(grant, &self.session, self.lock(limit)));
         self.registry.set_node(&registration, Created { path: format!("{}0000000001", lock.stem(grant)), czxid });
-        registration.incoming.open(PermitNodes { permits: wants, new: Vec::new(), record: Vec::new() });
+        registration.incoming().open(PermitNodes { permits: wants, new: Vec::new(), record: Vec::new() });
         registration
     }
 

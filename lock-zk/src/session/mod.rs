@@ -2,6 +2,10 @@
 //!
 //! [`lease`] is the rule by which a session is believed in, [`manager`] the one task that keeps a session alive and
 //! replaces one that has ended, [`poll`] how often its waiters look around.
+//!
+//! Every lock of a client depends on its session. A grant is valid for its TTL or for the rest of the session, whichever is less; the core
+//! asks for the rest in time (`docs/decisions/0013-a-lease-may-be-kept-in-parts.md`). The end of a session is announced to every
+//! holder by [`Backend::notices`](lock_core::driver::Backend::notices); waiters notice it by themselves and enter the queue again.
 
 pub(crate) mod lease;
 mod manager;
@@ -20,8 +24,8 @@ use lock_core::{Error, ErrorKind, FencingToken, Phase};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Connection, Refusal};
-use crate::error;
+use crate::client::{Connection, Fate, Refusal};
+use crate::error::{self, StepError};
 use lease::SessionLease;
 use poll::Pollers;
 
@@ -50,6 +54,24 @@ pub enum SessionState {
 
 /// Called with each session that ended.
 pub(crate) type OnSessionEnd = Box<dyn Fn(&Arc<Session>) + Send + Sync>;
+
+/// Acquires locks within one session.
+pub(crate) trait SessionAcquirer: Sync {
+    /// Tries once.
+    fn try_in(
+        &self,
+        session: &Arc<Session>,
+        attempt: &Attempt,
+    ) -> impl Future<Output = Result<Option<Grant>, StepError>> + Send;
+
+    /// Waits until granted, and tells by the sender that somebody else was before.
+    fn wait_in(
+        &self,
+        session: &Arc<Session>,
+        attempt: &Attempt,
+        refused: &watch::Sender<bool>,
+    ) -> impl Future<Output = Result<Grant, StepError>> + Send;
+}
 
 /// The sessions of one client, one at a time. Dropping this ends the last one.
 #[derive(Debug)]
@@ -124,6 +146,49 @@ impl Sessions {
         })
     }
 
+    /// Waits in the present session, and in each that follows it, until granted. Notes when something may have been asked for.
+    ///
+    /// A refusal is definite in the first of them only: the servers may have the node of a former one until they think that it is
+    /// over, too.
+    pub(crate) async fn wait_granted(
+        &self,
+        attempt: &Attempt,
+        acquirer: &impl SessionAcquirer,
+        asked: &AtomicBool,
+        refused: &watch::Sender<bool>,
+    ) -> Result<Grant, Error> {
+        loop {
+            let session = self.current().await;
+            let waited_before = asked.swap(true, Ordering::AcqRel);
+            let outcome = tokio::select! {
+                biased;
+                outcome = acquirer.wait_in(&session, attempt, refused) => outcome,
+                () = session.ended() => continue,
+            };
+            match outcome {
+                Err(failure) if failure.is(Fate::Ended) => session.ended().await,
+                Err(failure) if waited_before => {
+                    let what = "a session ended while it waited, and the next one was refused";
+                    let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, what);
+                    return Err(error.with_source(failure.error(Phase::Wait)));
+                }
+                outcome => return outcome.map_err(|failure| failure.error(Phase::Wait)),
+            }
+        }
+    }
+
+    /// Returns the error of a wait that has ended without an answer, after something was asked for or before.
+    pub(crate) fn unanswered(&self, attempt: &Attempt, asked: &AtomicBool) -> Error {
+        if asked.load(Ordering::Acquire) {
+            // A node was asked for, and may be there: also one of a session that is over by our clock only.
+            let is_closed = self.closed().now_or_never().is_some();
+            let what = if is_closed { "the client's session is closed" } else { "the servers do not answer" };
+            let error = attempt.error(ErrorKind::Indeterminate, Phase::Wait, what);
+            return self.because_of_refusal(error);
+        }
+        self.no_session(Phase::Wait).with_name(&attempt.name)
+    }
+
     /// Returns the present session, or the next one if that comes before this instant.
     ///
     /// # Errors
@@ -179,7 +244,7 @@ impl Sessions {
     }
 
     /// Adds to an error why there is no session, if the last try to open one was refused.
-    pub(crate) fn because_of_refusal(&self, error: Error) -> Error {
+    fn because_of_refusal(&self, error: Error) -> Error {
         match self.refusal() {
             Some(refusal) => error.with_source(error::no_session(Phase::Connect, Some(refusal))),
             None => error,

@@ -1,4 +1,4 @@
-//! The nodes of a lock, as Curator lays them out; their names in other [dialects](crate::store::dialect).
+//! The nodes of a lock, as Curator lays them out; their names in other [dialects](crate::store::node::Dialect).
 //!
 //! | node | what it is |
 //! |---|---|
@@ -18,7 +18,7 @@ use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::client::{MOST_BYTES, NewNode};
-use crate::store::dialect::{Contender, Dialect, Role, uuid};
+use crate::store::node::{Contender, Dialect, Role, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 

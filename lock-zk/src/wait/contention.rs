@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lock_core::clock::BootInstant;
 
-use crate::store::dialect::Role;
+use crate::store::node::Role;
 
 /// One node of a listing.
 pub trait Member<N>: Clone {

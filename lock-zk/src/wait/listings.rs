@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use lock_core::Error;
 
 use crate::client::Names;
-use crate::store::dialect::{Contender, Dialect, Role};
 use crate::store::layout::LockPaths;
+use crate::store::node::{Contender, Dialect, Role};
 
 /// The listings of a client, of which one is kept as long as somebody has not read it yet.
 #[derive(Debug, Default)]
-pub(super) struct Listings(Mutex<Option<SharedQueue>>);
+pub(crate) struct Listings(Mutex<Option<SharedQueue>>);
 
 /// The queue that a listing shows.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Listings {
     ///
     /// # Errors
     /// Those of [`LockPaths::queue`].
-    pub(super) fn queue(&self, lock: &LockPaths, names: Names) -> Result<Arc<[Contender]>, Error> {
+    pub(crate) fn queue(&self, lock: &LockPaths, names: Names) -> Result<Arc<[Contender]>, Error> {
         let mut last = self.last();
         let known = last.as_ref().filter(|known| known.is_of(lock, &names)).map(|known| known.queue.clone());
         match (known, Arc::try_unwrap(names)) {

@@ -11,7 +11,7 @@ use crate::store::layout::LockPaths;
 
 /// Whether everybody at a shared path speaks our dialect. Asked before anything is made there: whoever speaks another one would
 /// fail because of us, as long as our node is there.
-pub(super) async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
+pub(crate) async fn check_dialect(session: &Session, lock: &LockPaths) -> Result<(), StepError> {
     let names = async |directory: &str| match session.connection.children(directory).await {
         Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
         names => names.map(Arc::unwrap_or_clone),

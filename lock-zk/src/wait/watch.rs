@@ -6,20 +6,20 @@ use super::POLL_INTERVAL;
 use crate::client::{Failure, Fate};
 use crate::registry::{Registration, Registry};
 use crate::session::Poller;
-use crate::store::dialect::Contender;
+use crate::store::node::Contender;
 
 /// The news that the awaited node may have gone.
 #[derive(Debug, Default)]
-pub(super) struct NodeNews {
+pub(crate) struct NodeNews {
     /// The instant at which it came, if it came as news.
-    pub(super) came_at: Option<BootInstant>,
+    pub(crate) came_at: Option<BootInstant>,
     /// The sending of the request by which the awaited node was handed over to the one that waits.
-    pub(super) handed_over: Option<BootInstant>,
+    pub(crate) handed_over: Option<BootInstant>,
 }
 
 /// Waits until this node of the queue may have gone. This process tells of its own nodes. For other nodes the servers tell, and are asked
 /// now and then. They are asked once about an own node that was not listed: somebody else may have deleted it.
-pub(super) async fn wait_for_node(
+pub(crate) async fn wait_for_node(
     registry: &Registry,
     registration: &Registration,
     node: &Contender,

@@ -1,9 +1,10 @@
 //! Paths shared with clients that name their nodes otherwise: kazoo's, and those of ZooKeeper's own recipe.
 
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
 use lock_zk::{Dialect, ErrorKind, LockName, ZkConfig, ZkLocks};
 
-use crate::support::{LASTING, PROMPTLY, connected, eventually, fails, ms, server, soon};
+use crate::support::{LASTING, PROMPTLY, connected, eventually, fails, link, ms, over, server, soon};
 
 const PATH: &str = "/jobs/shared";
 const KAZOO: &str = "0f8fad5bd9cb469fa16570867728950e";
@@ -116,4 +117,25 @@ async fn a_kind_that_a_dialect_does_not_have_is_refused() {
     let locks = speaking(&server, Dialect::ZooKeeper).await;
     fails(locks.rwlock(shared()).try_read().await, ErrorKind::Unsupported);
     fails(locks.semaphore(shared(), 2).acquire().await, ErrorKind::Unsupported);
+}
+
+/// A question between the listing and the read finds neither the node that was listed nor nobody.
+#[tokio::test]
+async fn a_lock_that_is_never_free_is_told_with_a_holder_while_it_is_handed_over() {
+    let Some(server) = server().await else { return };
+    let link = link(&server);
+    let config = ZkConfig::new(over([&link])).with_session_timeout(LASTING).with_tick_time(ms(200));
+    let locks = connected(config.with_dialect_at(PATH, Dialect::ZooKeeper)).await;
+    let truth = server.client().await.unwrap();
+    let first = foreign(&truth, "x-72057594037927937-").await;
+    foreign(&truth, "x-72057594037927938-").await;
+    // The read of the node, of which the listing has told.
+    let held = link.inject(LinkFault::new(Toxic::Hold, Direction::ToServer).on_request(1, first.clone()));
+    let mutex = locks.mutex(shared());
+    let asking = tokio::spawn(async move { mutex.holder().await });
+    held.applied(PROMPTLY).await.unwrap();
+    assert!(truth.delete(&first).await.unwrap());
+    held.heal().unwrap();
+    let told = soon("an answer", PROMPTLY, asking).await.unwrap().unwrap();
+    assert!(told.is_some(), "the second one holds it");
 }

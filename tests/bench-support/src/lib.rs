@@ -1,5 +1,5 @@
 //! Common parts of the backends' benchmarks: which parts are to be run, series of latencies, tasks and
-//! processes that take turns, crowds that are granted, and what a process has used.
+//! processes that take turns, crowds that are granted, what a process has used, and the locks of other libraries.
 //!
 //! A benchmark measures every figure beside its baseline, in turn with it, in the same run on the same server.
 
@@ -8,6 +8,7 @@
 mod cycle;
 mod grants;
 mod hands;
+mod peers;
 mod plan;
 mod process;
 mod series;
@@ -16,6 +17,7 @@ mod usage;
 pub use cycle::{Cycle, for_a_while};
 pub use grants::{granted, release_all};
 pub use hands::{Baton, Hands};
+pub use peers::peers;
 pub use plan::Plan;
 pub use process::Process;
 pub use series::{Series, jain};

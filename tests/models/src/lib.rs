@@ -11,6 +11,9 @@ pub mod handover;
 pub mod lease;
 pub mod permits;
 pub mod queue;
+pub mod reply;
+
+mod one_lock;
 
 use std::fmt::Debug;
 use std::hash::Hash;

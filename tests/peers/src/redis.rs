@@ -49,28 +49,30 @@ async fn floor(url: &str) -> Outcome<Box<dyn Contender>> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let client = Client::open(url)?;
     let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    // Its digest is made here, and not with each release.
+    let release = Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
+    );
     Ok(Local::boxed("floor: `SET NX PX` + compare-and-delete; `BLPOP` list", false, move |scene, key| match scene {
-        Scene::Free => Floor::Pair { connection: connection.clone(), key },
+        Scene::Free => Floor::Pair { connection: connection.clone(), key, release: release.clone() },
         Scene::HandOver | Scene::Processes => Floor::List { client: Box::new(client.clone()), connection: None },
     }))
 }
 
 enum Floor {
-    Pair { connection: MultiplexedConnection, key: String },
+    Pair { connection: MultiplexedConnection, key: String, release: Script },
     List { client: Box<Client>, connection: Option<MultiplexedConnection> },
 }
 
 impl Turn for Floor {
     async fn go(&mut self, holds: impl Fn() + Send + Sync) -> Outcome {
         match self {
-            Self::Pair { connection, key } => {
+            Self::Pair { connection, key, release } => {
                 let mut set = cmd("SET");
                 set.arg(&*key).arg("0123456789abcdef").arg("NX").arg("PX").arg(10_000);
                 let _: Option<String> = set.query_async(connection).await?;
                 holds();
-                let release =
-                    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
-                let _: i64 = Script::new(release).key(&*key).arg("0123456789abcdef").invoke_async(connection).await?;
+                let _: i64 = release.key(&*key).arg("0123456789abcdef").invoke_async(connection).await?;
             }
             Self::List { client, connection } => {
                 let connection = match connection {

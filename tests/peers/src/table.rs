@@ -12,7 +12,7 @@ pub(crate) const COLUMNS: [(Scene, usize, &str); 4] = [
     (Scene::Free, 1, "1 task, pairs/s"),
     (Scene::Free, 64, "64 tasks, pairs/s"),
     (Scene::HandOver, 16, "hand-overs/s, 16 tasks"),
-    (Scene::Processes, 8, "hand-overs/s, 8 processes"),
+    (Scene::Processes, 8, "grants/s, 8 processes"),
 ];
 
 /// The figures of all contenders.
@@ -46,11 +46,9 @@ impl Table {
         time: Duration,
     ) -> Outcome<Self> {
         for contender in &mut contenders {
-            for (scene, tasks, _) in COLUMNS {
-                if !contender.takes_part(scene) {
-                    continue;
-                }
-                let share = contender.warm_up() / u32::try_from(COLUMNS.len())?;
+            let scenes: Vec<_> = COLUMNS.into_iter().filter(|(scene, ..)| contender.takes_part(*scene)).collect();
+            let share = contender.warm_up() / u32::try_from(scenes.len().max(1))?;
+            for (scene, tasks, _) in scenes {
                 contender.rate(scene, tasks, share).await.map_err(|error| format!("{}: {error}", contender.name()))?;
             }
         }

@@ -338,6 +338,7 @@ impl Jobs {
             drop(queue);
             return self.note_over(job, now, answered);
         }
+        // No room for one more that waits: the newcomer is left to its lease, and those before it keep their places.
         if tries == 1 && queue.backlog.len() >= MOST {
             drop(queue);
             if !self.must_stay(&job) {

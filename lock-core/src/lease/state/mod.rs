@@ -62,6 +62,8 @@ pub struct LeaseState {
     may_last_until: BootInstant,
     /// The instant since which the server may have forgotten the grant; answers to earlier renewals do not dispel that.
     suspect_since: BootInstant,
+    /// Whether no renewal that was sent since then has confirmed the grant.
+    is_suspected: bool,
 }
 
 impl LeaseState {
@@ -84,6 +86,7 @@ impl LeaseState {
             full_until: grant.sent_at,
             may_last_until: grant.sent_at.plus(options.ttl.max(grant.valid_for)),
             suspect_since: grant.sent_at,
+            is_suspected: false,
         };
         state.extend_to(grant.sent_at, grant.valid_for, options.ttl);
         if grant.claim {
@@ -180,6 +183,7 @@ impl LeaseState {
         let mut actions = Actions::default();
         if event == Event::Release {
             if self.phase == Phase::Held && now >= self.deadline {
+                // Only our clock says so: the entry may still be at the server, and keep others out.
                 self.lose(LossReason::Expired, true, &mut actions);
             } else if self.phase == Phase::Held {
                 self.phase = Phase::Released;
@@ -187,6 +191,7 @@ impl LeaseState {
             return actions;
         }
         if let Event::NotHeld(reason) = event {
+            // A release that found nothing was a loss: this is the only way out of `Released`.
             if self.phase == Phase::Released {
                 self.lose(reason, false, &mut actions);
             }
@@ -213,7 +218,7 @@ impl LeaseState {
             Event::Require(wish) => self.require(wish, now),
             Event::Suspect => {
                 self.suspect_since = now;
-                self.verify_now(now);
+                self.verify_at(now);
             }
             Event::Answer { sent_at, answer: Answer::Renewed(valid_for) } => {
                 self.extended(now, sent_at, valid_for, valid_for, &mut actions);
@@ -229,6 +234,7 @@ impl LeaseState {
                 }
             }
             Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice(reason) => {
+                // The server says that nothing is there: nothing is to be discarded.
                 self.lose(reason, false, &mut actions);
                 return actions;
             }
@@ -251,7 +257,12 @@ impl LeaseState {
         self.asked_until = self.asked_until.max(sent_at.plus(asked));
         self.extend_to(sent_at, valid_for, asked);
         if sent_at < self.suspect_since {
-            self.verify_now(now);
+            // The server may have forgotten the grant after it gave this answer, unless a later one has confirmed it already.
+            if self.is_suspected {
+                self.verify_at(now);
+            }
+        } else if std::mem::take(&mut self.is_suspected) && !self.is_renewed() {
+            self.renew_at = BootInstant::FAR_FUTURE;
         }
         if now >= self.deadline {
             self.lose(LossReason::Expired, true, actions);
@@ -283,20 +294,24 @@ impl LeaseState {
             true => self.options.renewal_interval(),
             false => self.interval_in_parts(self.kept_for),
         };
-        self.in_flight.map_or(self.held_since, |sent| sent.plus(interval))
-    }
-
-    /// Has the next renewal sent at once, if there is to be one.
-    fn verify_now(&mut self, now: BootInstant) {
-        if self.is_renewed() {
-            self.renew_at = self.renew_at.min(now);
+        match self.in_flight {
+            // Its answer cannot dispel the doubt.
+            Some(sent) if self.is_suspected && sent < self.suspect_since => self.held_since,
+            Some(sent) => sent.plus(interval),
+            None => self.held_since,
         }
     }
 
-    /// Whether the keeper renews this lease: by choice, because it has to be claimed first, or because the server has kept
-    /// only a part of what was asked for.
+    /// Has a renewal sent at once, also of a lease that is not renewed by choice: that one asks for no more than what is left of it.
+    fn verify_at(&mut self, now: BootInstant) {
+        self.is_suspected = true;
+        self.renew_at = self.renew_at.min(now);
+    }
+
+    /// Whether the keeper renews this lease: by choice, because it has to be claimed first, because the server has kept only a part of
+    /// what was asked for, or because the server may have forgotten it.
     fn is_renewed(&self) -> bool {
-        self.options.auto_renew || !self.claimed || self.is_in_parts()
+        self.options.auto_renew || !self.claimed || self.is_in_parts() || self.is_suspected
     }
 
     fn is_in_parts(&self) -> bool {
@@ -320,6 +335,7 @@ impl LeaseState {
         }
         let renew_at = match (self.is_in_parts(), self.options.auto_renew) {
             (true, _) if is_short => self.renew_at,
+            // The next part is due, even where nothing is renewed by choice: the holder has asked for more than this one.
             (true, auto_renew) if is_part || !auto_renew => sent_at.plus(self.interval_in_parts(valid_for)),
             (_, true) => self.due_after_full(),
             (_, false) => BootInstant::FAR_FUTURE,

@@ -26,23 +26,39 @@ pub type FencedWriteGuard = FencedGuard<WriteGuard>;
 /// One level of a [`FencedReentrantMutex`].
 pub type FencedReentrantGuard = FencedGuard<ReentrantGuard>;
 
-/// The three ways to take a lock, each as the plain lock has it.
+/// The three ways to take a lock, each as the plain lock has it. The first text makes such a lock in the examples.
 macro_rules! ways_to_take {
-    ($lock:ident => $guard:ident: $wait:ident, $try:ident, $try_for:ident $(, $owner:ident)?) => {
+    ($make:literal, $lock:ident => $guard:ident: $wait:ident, $try:ident, $try_for:ident $(, $owner:ident as $own:literal)?) => {
         impl Fenced<$lock> {
             ways_to_take!(#[doc = concat!("Waits for the lock and its token, through ",
                 "[`", stringify!($lock), "::", stringify!($wait), "`].")]
+                #[doc = concat!("let guard = locks.", $make, ".fenced()?.", stringify!($wait), "(" $(, $own)?, ").await?;")]
                 $lock $wait($($owner: &Owner)?) -> FencedGuard<$guard>, FencedGuard::of);
             ways_to_take!(#[doc = concat!("Takes the lock and its token if they can be had now, through ",
                 "[`", stringify!($lock), "::", stringify!($try), "`].")]
+                #[doc = concat!("let taken = locks.", $make, ".fenced()?.", stringify!($try), "(" $(, $own)?, ").await?;\n",
+                    "let Some(guard) = taken else { return Ok(()) }; // somebody holds it")]
                 $lock $try($($owner: &Owner)?) -> Option<FencedGuard<$guard>>, FencedGuard::of_some);
             ways_to_take!(#[doc = concat!("Waits for the lock and its token for at most this long, through ",
                 "[`", stringify!($lock), "::", stringify!($try_for), "`].")]
+                #[doc = concat!("let second = std::time::Duration::from_secs(1);\n",
+                    "let taken = locks.", $make, ".fenced()?.", stringify!($try_for), "(" $(, $own, ", ")?, "second).await?;\n",
+                    "let Some(guard) = taken else { return Ok(()) }; // somebody holds it yet")]
                 $lock $try_for($($owner: &Owner,)? wait: Duration) -> Option<FencedGuard<$guard>>, FencedGuard::of_some);
         }
     };
-    (#[$doc:meta] $lock:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty, $fence:path) => {
+    (#[$doc:meta] #[$call:meta] $lock:ident $name:ident($($arg:ident: $type:ty),*) -> $output:ty, $fence:path) => {
         #[$doc]
+        ///
+        /// # Examples
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+        /// # let locks = lock_core::MemoryLocks::new();
+        #[$call]
+        /// assert!(guard.fencing_token().as_u64() > 0); // not an `Option`
+        /// guard.release().await?;
+        /// # Ok(()) }
+        /// ```
         ///
         /// # Errors
         /// Those of the plain lock; [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if a grant came without its token, which is then released.
@@ -55,10 +71,11 @@ macro_rules! ways_to_take {
     };
 }
 
-ways_to_take!(Mutex => MutexGuard: lock, try_lock, try_lock_for);
-ways_to_take!(RwLock => ReadGuard: read, try_read, try_read_for);
-ways_to_take!(RwLock => WriteGuard: write, try_write, try_write_for);
-ways_to_take!(ReentrantMutex => ReentrantGuard: lock, try_lock, try_lock_for, owner);
+ways_to_take!("mutex(\"orders/42\")", Mutex => MutexGuard: lock, try_lock, try_lock_for);
+ways_to_take!("rwlock(\"config\")", RwLock => ReadGuard: read, try_read, try_read_for);
+ways_to_take!("rwlock(\"config\")", RwLock => WriteGuard: write, try_write, try_write_for);
+ways_to_take!("reentrant(\"tree\")", ReentrantMutex => ReentrantGuard: lock, try_lock, try_lock_for,
+    owner as "&lock_core::Owner::new()");
 
 impl FencedMutex {
     /// Waits for the lock and its token, runs `body` while it is held, and releases it.
@@ -89,12 +106,22 @@ impl FencedMutex {
     }
 }
 
+/// The methods that the guards have in common. The text takes such a guard in the examples.
 macro_rules! guards {
-    ($($guard:ident)+) => {
+    ($($guard:ident $take:literal)+) => {
         $(
             impl FencedGuard<$guard> {
                 /// Releases the grant, or exits one level of a reentrant lock, and reports the outcome within one
                 /// operation timeout.
+                ///
+                /// # Examples
+                /// ```
+                /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+                /// # let locks = lock_core::MemoryLocks::new();
+                #[doc = concat!("let guard = locks.", $take, ".await?;")]
+                /// guard.release().await?; // it was held to the end
+                /// # Ok(()) }
+                /// ```
                 ///
                 /// # Errors
                 /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost; [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came:
@@ -116,10 +143,16 @@ macro_rules! guards {
     };
 }
 
-guards!(MutexGuard ReadGuard WriteGuard ReentrantGuard);
+guards! {
+    MutexGuard "mutex(\"orders/42\").fenced()?.lock()"
+    ReadGuard "rwlock(\"config\").fenced()?.read()"
+    WriteGuard "rwlock(\"config\").fenced()?.write()"
+    ReentrantGuard "reentrant(\"tree\").fenced()?.lock(&lock_core::Owner::new())"
+}
 
 /// For a lock that was [adopted](crate::Client::adopt). A guard without a token comes back.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let locks = lock_core::MemoryLocks::new();
@@ -145,6 +178,18 @@ impl TryFrom<MutexGuard> for FencedGuard<MutexGuard> {
 impl FencedGuard<MutexGuard> {
     /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, and is free then. See [`MutexGuard::leave`].
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let report = locks.mutex("report").fenced()?;
+    /// report.lock().await?.leave(Duration::from_secs(60)).await?;
+    /// assert!(report.try_lock().await?.is_none()); // for a minute
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`MutexGuard::leave`]. The guard comes back in the error if nothing was asked of the servers.
     ///
@@ -158,6 +203,18 @@ impl FencedGuard<MutexGuard> {
 
 impl FencedGuard<WriteGuard> {
     /// Turns the exclusive grant into a shared one, without a gap in which a waiting writer could enter. The token stays.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let write = locks.rwlock("config").fenced()?.write().await?;
+    /// let token = write.fencing_token();
+    /// let read = write.downgrade().await?;
+    /// assert_eq!(read.fencing_token(), token);
+    /// read.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The write guard comes back in the error: [`ErrorKind::Lost`](crate::ErrorKind::Lost) or [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if it is gone,

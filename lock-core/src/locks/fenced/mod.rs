@@ -16,6 +16,7 @@ use crate::token::FencingToken;
 /// A lock on a configuration whose grants all carry a fencing token: from [`Mutex::fenced`](crate::Mutex::fenced), [`RwLock::fenced`](crate::RwLock::fenced) and
 /// [`ReentrantMutex::fenced`](crate::ReentrantMutex::fenced).
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
 /// # let locks = lock_core::MemoryLocks::new();
@@ -43,6 +44,17 @@ impl<L> Fenced<L> {
     }
 
     /// The lock without the promise of a token, to be given another TTL, say.
+    ///
+    /// # Examples
+    /// ```
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    ///
+    /// let fenced = locks.mutex("report").fenced()?;
+    /// let longer = fenced.into_unfenced().with_ttl(Duration::from_secs(60)).fenced()?;
+    /// assert_eq!(longer.as_unfenced().lease().ttl, Duration::from_secs(60));
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
     #[must_use]
     pub fn into_unfenced(self) -> L {
         self.0
@@ -74,6 +86,7 @@ impl<G: Deref<Target = Lease>> FencedGuard<G> {
     pub(crate) fn of(guard: G) -> Result<Self, Error> {
         let token = guard.live.token().ok_or_else(|| {
             let what = "a grant came without the token that the backend promises; it is released";
+            guard.keeper.meters.failed(ErrorKind::Protocol);
             guard.named(Error::new(ErrorKind::Protocol, Phase::Acquire, what))
         })?;
         Ok(Self { guard, token })
@@ -92,6 +105,16 @@ impl<G> FencedGuard<G> {
     }
 
     /// The guard without the promise of a token.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.mutex("report").fenced()?.lock().await?;
+    /// let plain: lock_core::MutexGuard = guard.into_inner(); // the lock is held on
+    /// plain.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn into_inner(self) -> G {
         self.guard
     }

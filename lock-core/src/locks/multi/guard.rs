@@ -19,6 +19,7 @@ use crate::token::FencingToken;
 
 /// Holds several locks.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
 /// # let locks = lock_core::MemoryLocks::new();
@@ -35,17 +36,50 @@ pub struct MultiGuard(Vec<OneGuard>);
 
 impl MultiGuard {
     /// The guards, in the order of the names.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// assert_eq!(both.guards()[0].name().as_str(), "from");
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn guards(&self) -> &[OneGuard] {
         &self.0
     }
 
     /// The guards by themselves, in the order of the names: for locks that are not released together.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// for guard in both.into_guards() {
+    ///     guard.release().await?; // each by itself
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use = "the locks are released as soon as the guards are dropped"]
     pub fn into_guards(self) -> Vec<OneGuard> {
         self.0
     }
 
     /// The tokens to present to the resources, in the order of the names, where the configuration has them.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// for (name, token) in both.fencing_tokens() {
+    ///     println!("{}: {token:?}", name.as_str()); // present it to the resource of this name
+    /// }
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn fencing_tokens(&self) -> impl Iterator<Item = (&LockName, Option<FencingToken>)> {
         self.0.iter().map(|guard| (guard.name(), guard.fencing_token()))
     }
@@ -65,6 +99,18 @@ impl MultiGuard {
     /// Resolves when the first of them is lost, with its name and the reason; never after a normal release. Otherwise as
     /// [`Lease::lost`](crate::Lease::lost).
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// let from = &both.guards()[0];
+    /// locks.mutex("from").force_release(from.grant_id(), "its machine hangs").await?;
+    /// let (name, _reason) = both.lost().await;
+    /// assert_eq!(name.as_str(), "from");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     /// Dropping it has no effect.
     pub fn lost(&self) -> LostOne {
@@ -73,6 +119,17 @@ impl MultiGuard {
 
     /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as
     /// [`Lease::while_held`](crate::Lease::while_held).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// let moved = both.while_held(async { 42 }).await?;
+    /// assert_eq!(moved, 42);
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Lost`], with the name of the lock and the reason and, if `work` had ended by then, its value.
@@ -92,6 +149,16 @@ impl MultiGuard {
     }
 
     /// Releases all of them, within one operation timeout, whatever the outcome of each.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// both.release().await?;
+    /// assert!(locks.mutex("from").try_lock().await?.is_some()); // each is free
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Indeterminate`] if no confirmation came for one of them,

@@ -38,12 +38,38 @@ enum Side {
 
 impl Lockable {
     /// The write side of a read-write lock.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::multi::{Lockable, lock_all};
+    ///
+    /// let config = locks.rwlock("config");
+    /// let all = lock_all([Lockable::write(&config), locks.mutex("orders").into()]).await?;
+    /// assert!(config.try_read().await?.is_none());
+    /// all.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn write(lock: &RwLock) -> Self {
         Self(Side::Write(lock.clone()))
     }
 
     /// The write side of a read-write lock whose grants carry a fencing token.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::multi::{Lockable, lock_all};
+    ///
+    /// let config = locks.rwlock("config").fenced()?;
+    /// let all = lock_all([Lockable::fenced_write(&config), locks.mutex("orders").into()]).await?;
+    /// assert!(all.fencing_tokens().all(|(_, token)| token.is_some()));
+    /// all.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fenced_write(lock: &FencedRwLock) -> Self {
         Self(Side::FencedWrite(lock.clone()))

@@ -36,6 +36,7 @@ use taking::Taking;
 /// [in one step](self#in-one-step-or-one-by-one), or else one after the other in the order of their names, not of the arguments. All
 /// must come from one client: names of different clients have no common order.
 ///
+/// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
 /// # let locks = lock_core::MemoryLocks::new();
@@ -74,6 +75,19 @@ pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> R
 /// In [one step](self#in-one-step-or-one-by-one), a refusal leaves nothing to release. Otherwise the call first releases what it took. It
 /// waits for that for at most 100 ms or, on a slow link, twice as long as the quickest of them took to acquire, and never longer than
 /// one operation timeout. A release that is not confirmed by then goes on in the background.
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+/// # let locks = lock_core::MemoryLocks::new();
+/// use lock_core::multi::try_lock_all;
+///
+/// let both = || [locks.mutex("from"), locks.mutex("to")];
+/// let held = try_lock_all(both()).await?.expect("nobody else is here");
+/// assert!(try_lock_all(both()).await?.is_none());
+/// held.release().await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// [`ErrorKind::Unavailable`] or
@@ -159,11 +173,11 @@ fn sorted(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<(Vec<L
     for pair in locks.windows(2) {
         if pair[0].place() == pair[1].place() {
             let what = "a lock is named twice: the second would wait for the first for ever";
-            return Err(Error::invalid(Phase::Configure, what).with_name(pair[0].name()));
+            return Err(core.refuses(Error::invalid(Phase::Configure, what), pair[0].name()));
         }
         if !Arc::ptr_eq(pair[0].core(), pair[1].core()) {
             let what = "the locks come from different clients, which have no common order";
-            return Err(Error::invalid(Phase::Configure, what).with_name(pair[1].name()));
+            return Err(core.refuses(Error::invalid(Phase::Configure, what), pair[1].name()));
         }
     }
     Ok((locks, core))

@@ -45,6 +45,18 @@ impl OneGuard {
 
     /// Releases the lock and reports the outcome, within one operation timeout.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let both = lock_core::multi::lock_all([locks.mutex("from"), locks.mutex("to")]).await?;
+    /// for guard in both.into_guards() {
+    ///     assert!(guard.fencing_token().is_some());
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotHeld`](crate::ErrorKind::NotHeld) if the lock had been lost;
     /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if no confirmation came: the client goes on in the background until it is

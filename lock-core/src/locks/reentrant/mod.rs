@@ -73,6 +73,19 @@ impl ReentrantMutex {
     /// All levels of an owner share one lease, for which the strongest request of all of them counts until its end: the
     /// longest TTL, the shortest interval, renewal if one of them wants it. The longest hold is that of the outermost
     /// level alone.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_core::{LeaseOptions, Owner};
+    ///
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).with_max_hold(Duration::from_secs(3600));
+    /// let guard = locks.reentrant("tree").with_lease(lease).lock(&Owner::new()).await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
@@ -84,6 +97,17 @@ impl ReentrantMutex {
     ///
     /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
     /// the lock is taken. [`with_lease`](ReentrantMutex::with_lease) sets both.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (ttl, me) = (std::time::Duration::from_secs(60), lock_core::Owner::new());
+    /// let guard = locks.reentrant("tree").with_ttl(ttl).lock(&me).await?;
+    /// assert!(guard.remaining() > ttl / 2);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -91,6 +115,17 @@ impl ReentrantMutex {
     }
 
     /// Sets the number of levels that one owner may be inside at most, at least 1; without a limit by default.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let (tree, me) = (locks.reentrant("tree").with_max_depth(1), lock_core::Owner::new());
+    /// let guard = tree.lock(&me).await?;
+    /// assert!(tree.lock(&me).await.is_err()); // a second level
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_max_depth(mut self, max_depth: u32) -> Self {
         self.max_depth = max_depth;
@@ -104,6 +139,16 @@ impl ReentrantMutex {
     }
 
     /// Turns the handle into one whose guards carry a fencing token by their type.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.reentrant("tree").fenced()?.lock(&lock_core::Owner::new()).await?;
+    /// assert!(guard.fencing_token().as_u64() > 0); // not an `Option`
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the configuration has no fencing tokens. Whether they keep growing when a server

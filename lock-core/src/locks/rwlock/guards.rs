@@ -56,6 +56,17 @@ impl ReadGuard {
 
     /// Releases the shared grant and reports the outcome, within one operation timeout.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let read = config.read().await?;
+    /// read.release().await?;
+    /// assert!(config.try_write().await?.is_some()); // it is free
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
     /// client goes on in the background until it is confirmed or the lease is over.
@@ -156,6 +167,17 @@ impl WriteGuard {
     }
 
     /// Releases the exclusive grant and reports the outcome, within one operation timeout.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config");
+    /// let write = config.write().await?;
+    /// write.release().await?;
+    /// assert!(config.try_read().await?.is_some()); // it is free
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the lock had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the

@@ -62,6 +62,19 @@ impl RwLock {
     }
 
     /// Sets the lease options of the guards that are taken through this handle.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_core::LeaseOptions;
+    ///
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).with_max_hold(Duration::from_secs(3600));
+    /// let guard = locks.rwlock("config").with_lease(lease).write().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
@@ -72,6 +85,17 @@ impl RwLock {
     ///
     /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
     /// the lock is taken. [`with_lease`](RwLock::with_lease) sets both.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let ttl = std::time::Duration::from_secs(60);
+    /// let guard = locks.rwlock("config").with_ttl(ttl).write().await?;
+    /// assert!(guard.remaining() > ttl / 2);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;
@@ -80,6 +104,18 @@ impl RwLock {
 
     /// Asks for the lock in this owner's name: a request while the owner already has a guard of this lock in
     /// this client is refused rather than left to wait for itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let config = locks.rwlock("config").with_owner(lock_core::Owner::new());
+    /// let read = config.read().await?;
+    /// let refused = config.write().await.unwrap_err(); // it would wait for itself
+    /// assert_eq!(refused.kind(), lock_core::ErrorKind::Unsupported);
+    /// read.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_owner(mut self, owner: Owner) -> Self {
         self.owner = Some(owner);
@@ -93,6 +129,16 @@ impl RwLock {
     }
 
     /// Turns the handle into one whose guards carry a fencing token by their type.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let guard = locks.rwlock("config").fenced()?.write().await?;
+    /// assert!(guard.fencing_token().as_u64() > 0); // not an `Option`
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the configuration has no fencing tokens. Whether they keep growing when a server

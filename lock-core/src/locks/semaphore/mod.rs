@@ -55,6 +55,19 @@ impl Semaphore {
     }
 
     /// Sets the lease options of the permits that are taken through this handle.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use std::time::Duration;
+    /// use lock_core::LeaseOptions;
+    ///
+    /// let lease = LeaseOptions::new(Duration::from_secs(30)).with_max_hold(Duration::from_secs(3600));
+    /// let guard = locks.semaphore("workers", 3).with_lease(lease).acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseOptions) -> Self {
         self.lease = lease;
@@ -65,6 +78,17 @@ impl Semaphore {
     ///
     /// The client's [`renew_every`](LeaseOptions::renew_every), if it has one, stays: one of more than half of the new TTL is refused when
     /// the lock is taken. [`with_lease`](Semaphore::with_lease) sets both.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let ttl = std::time::Duration::from_secs(60);
+    /// let guard = locks.semaphore("workers", 3).with_ttl(ttl).acquire().await?;
+    /// assert!(guard.remaining() > ttl / 2);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.lease.ttl = ttl;

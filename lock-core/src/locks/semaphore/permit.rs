@@ -107,6 +107,17 @@ impl Permit {
 
     /// Releases all permits and reports the outcome, within one operation timeout.
     ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// let workers = locks.semaphore("workers", 3);
+    /// let permits = workers.acquire_many(3).await?;
+    /// permits.release().await?;
+    /// assert_eq!(workers.available().await?, 3);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if the permits had been lost; [`ErrorKind::Indeterminate`] if no confirmation came: the
     /// client goes on in the background until it is confirmed or the lease is over.

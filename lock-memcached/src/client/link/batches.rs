@@ -5,6 +5,9 @@
 //! runs. A batch waits for the reply to the one before only where replies come soon, and no longer than that takes: several may be
 //! on their way over as many connections.
 //!
+//! Requests that are looked at a key for, the epoch, have two looks for all of a batch: one in front of its first command, and one behind
+//! its last. Whoever is between them needs no look of his own.
+//!
 //! Each request has its own outcome. Whoever goes away, or has no time left, before its batch is taken was never sent. From then on it may
 //! have been sent; its answer is read to its end, whether anybody waits for it or not. A runtime that nobody drives any more holds up
 //! its own requests only.
@@ -20,9 +23,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Batch, BatchPlace, Joined, wait};
 use tokio::sync::{Notify, oneshot};
 
-use super::{Caller, InUse, Link};
+use super::{Caller, InUse, Link, LookAnswer, Looks};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
+use crate::store::keys::Key;
 
 /// The most requests that go together, and the most bytes: they hold up the server's other clients for far less than a millisecond.
 const MOST: usize = 64;
@@ -51,6 +55,7 @@ pub(super) struct RuntimeBatches {
 #[derive(Debug)]
 struct BatchMember {
     commands: Vec<Command>,
+    look: Option<Key>,
     until: BootInstant,
     told: oneshot::Sender<Told>,
 }
@@ -58,7 +63,7 @@ struct BatchMember {
 /// The news for a request.
 #[derive(Debug)]
 enum Told {
-    Answers(Vec<CommandAnswer>),
+    Answers(Vec<CommandAnswer>, Looks),
     /// It was not sent, and goes on by itself.
     GoOn(Vec<Command>),
 }
@@ -79,24 +84,26 @@ impl Caller {
         &self,
         link: &Arc<Link>,
         commands: Vec<Command>,
+        look: Option<&Key>,
         until: BootInstant,
-    ) -> Result<Vec<CommandAnswer>, Vec<Command>> {
+    ) -> Result<(Vec<CommandAnswer>, Looks), Vec<Command>> {
         // A command that cannot be put into words must not cost its neighbours.
         if !(1..=MOST_COMMANDS).contains(&commands.len()) || !commands.iter().all(Command::is_sendable) {
             return Err(commands);
         }
         let (many, changes) = (commands.len(), Changes::of(&commands));
-        let (stay, told) = self.join(link, commands, until);
+        let (stay, told) = self.join(link, commands, look, until);
         let news = wait::before(&SystemClock, |_| until, told).await.and_then(Result::ok);
         let failed = match (news, stay.leave()) {
-            (Some(Told::Answers(answers)), _) => return Ok(answers),
+            (Some(Told::Answers(answers, looks)), _) => return Ok((answers, looks)),
             (Some(Told::GoOn(commands)), _) => return Err(commands),
             // Whoever waits to be sent waits for a connection.
             (None, Some(_)) => |_| Failure::unconnected(),
             // Sent, perhaps: its time is over, or nobody is left to read its answer.
             (None, None) => |changes| Failure::of_io(std::io::ErrorKind::TimedOut.into(), changes),
         };
-        Ok((0..many).map(|position| CommandAnswer::Failed(failed(changes.has(position)))).collect())
+        let answers = (0..many).map(|position| CommandAnswer::Failed(failed(changes.has(position)))).collect();
+        Ok((answers, Looks::failed(look, &failed(false))))
     }
 
     /// Puts a request into the batch, and sees to it that this is sent if nobody else does.
@@ -104,11 +111,12 @@ impl Caller {
         &self,
         link: &Arc<Link>,
         commands: Vec<Command>,
+        look: Option<&Key>,
         until: BootInstant,
     ) -> (Stay<'_>, oneshot::Receiver<Told>) {
         let (told, news) = oneshot::channel();
         let bytes = commands.iter().map(Command::bytes).sum();
-        let member = BatchMember { commands, until, told };
+        let member = BatchMember { commands, look: look.cloned(), until, told };
         let Joined { place, sees_to_it } = self.batches.batch().join(member, bytes);
         if sees_to_it {
             let driver = Driver { link: link.clone(), batches: self.batches.clone(), is_done: false };
@@ -256,8 +264,9 @@ impl RuntimeBatches {
 impl BatchMember {
     fn fails(self, failure: &Failure) {
         let answers = self.commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect();
+        let looks = Looks::failed(self.look.as_ref(), failure);
         // Whoever has gone away is not told.
-        let _ = self.told.send(Told::Answers(answers));
+        let _ = self.told.send(Told::Answers(answers, looks));
     }
 }
 
@@ -307,8 +316,10 @@ struct SentRequest {
     /// Its first command among those of the batch.
     first: usize,
     answers: Vec<Option<CommandAnswer>>,
-    /// The number of commands that are not answered yet.
+    looks: Looks,
+    /// The number of commands that are not answered yet, and one for the looks.
     left: usize,
+    is_under_looks: bool,
     told: Option<oneshot::Sender<Told>>,
 }
 
@@ -319,12 +330,43 @@ impl SentRequest {
         if place.replace(answer).is_none() {
             self.left -= 1;
         }
+        self.tell();
+    }
+
+    /// Takes the answers to the looks, if it waits for them.
+    fn sees(&mut self, both: &Arc<[LookAnswer; 2]>) {
+        if self.is_under_looks {
+            self.looks = Looks::Shared(both.clone());
+            self.left -= 1;
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
         if self.left == 0
             && let Some(told) = self.told.take()
         {
             let answers = std::mem::take(&mut self.answers).into_iter().map(CommandAnswer::expected).collect();
             // Whoever has gone away is not told.
-            let _ = told.send(Told::Answers(answers));
+            let _ = told.send(Told::Answers(answers, std::mem::replace(&mut self.looks, Looks::None)));
+        }
+    }
+}
+
+impl InUse<'_> {
+    /// [`run`](InUse::run), for callers each of which is told its answers as soon as they are read. `sent_by` says of each command by when
+    /// it has to be sent; everything is over by `until`.
+    async fn run_together(
+        &mut self,
+        commands: Vec<Command>,
+        sent_by: impl Fn(usize) -> BootInstant,
+        until: BootInstant,
+        tell: impl FnMut(usize, CommandAnswer),
+    ) {
+        self.right.lasts(until);
+        // Without a connection nobody is told, which each of them hears.
+        if let Some(pipe) = &mut self.pipe {
+            pipe.exchange(commands, sent_by, until, tell).await;
         }
     }
 }
@@ -332,22 +374,45 @@ impl SentRequest {
 /// Sends a batch, and tells each its answers. Returns the time that it took.
 async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: BootInstant) -> Duration {
     let Some(until) = members.iter().map(|member| member.until).max() else { return Duration::ZERO };
+    // One client has one epoch.
+    let look =
+        members.iter().find_map(|member| member.look.clone()).map(|key| move || Command::Read { key: key.clone() });
     // Of each command whose it is, and by when it has to be sent.
-    let many = members.iter().map(|member| member.commands.len()).sum();
+    let many = members.iter().map(|member| member.commands.len()).sum::<usize>() + 2;
     let (mut commands, mut owners) = (Vec::with_capacity(many), Vec::with_capacity(many));
     let mut requests = Vec::with_capacity(members.len());
+    if let Some(look) = &look {
+        owners.push((None, until));
+        commands.push(look());
+    }
     for (owner, member) in members.into_iter().enumerate() {
-        let many = member.commands.len();
+        let (many, is_under_looks) = (member.commands.len(), member.look.is_some());
         requests.push(SentRequest {
             first: commands.len(),
             answers: (0..many).map(|_| None).collect(),
-            left: many,
+            looks: Looks::None,
+            left: many + usize::from(is_under_looks),
+            is_under_looks,
             told: Some(member.told),
         });
-        owners.extend(std::iter::repeat_n((owner, member.until), many));
+        owners.extend(std::iter::repeat_n((Some(owner), member.until), many));
         commands.extend(member.commands);
     }
-    let tell = |at: usize, answer| requests[owners[at].0].takes(at, answer);
+    if let Some(look) = &look {
+        owners.push((None, until));
+        commands.push(look());
+    }
+    let mut first = None;
+    let tell = |at: usize, answer| match owners[at].0 {
+        Some(owner) => requests[owner].takes(at, answer),
+        None if at == 0 => first = Some(LookAnswer::read_now(answer)),
+        None => {
+            let last = LookAnswer::read_now(answer);
+            let first = first.take().unwrap_or_else(|| LookAnswer::read_now(CommandAnswer::expected(None)));
+            let both = Arc::new([first, last]);
+            requests.iter_mut().for_each(|request| request.sees(&both));
+        }
+    };
     connection.run_together(commands, |at| owners[at].1, until, tell).await;
     SystemClock.now().since(began)
 }

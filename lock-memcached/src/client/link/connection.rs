@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::wait;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::task::unconstrained;
 
 use crate::client::cas::CasNumber;
-use crate::client::protocol::{Command, CommandAnswer, Reply, stat};
+use crate::client::protocol::{Command, CommandAnswer, ReplyLine, stat};
 use crate::error::Failure;
+use crate::network::{Network, Stream};
 
 /// The longest line of a reply, which has a key of 250 bytes at most.
 const LONGEST_LINE: u64 = 4096;
@@ -54,8 +54,8 @@ const WORD: &[u8] = b"MN";
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    reader: BufReader<OwnedReadHalf>,
-    writer: OwnedWriteHalf,
+    reader: Replies,
+    writer: WriteHalf<Box<dyn Stream>>,
     number: u64,
     /// The time from the last request, or the opening, to the first answer.
     round_trip: Duration,
@@ -70,6 +70,9 @@ pub(super) struct Connection {
     /// Whether the server has refused something. It goes on with what follows, but nobody else is to find out what comes of that.
     is_refused: bool,
 }
+
+/// The side of a connection over which replies come.
+type Replies = BufReader<ReadHalf<Box<dyn Stream>>>;
 
 /// A command, and its position among those that are sent together.
 type Placed = (usize, Command);
@@ -92,13 +95,16 @@ struct BatchProgress {
 
 impl Connection {
     /// Opens the connection with this number; it has to be open by `until`.
-    pub(super) async fn open(place: SocketAddr, number: u64, until: BootInstant) -> io::Result<Self> {
+    pub(super) async fn open(
+        network: &dyn Network,
+        place: SocketAddr,
+        number: u64,
+        until: BootInstant,
+    ) -> io::Result<Self> {
         let asked = SystemClock.now();
-        let stream = by(until, TcpStream::connect(place)).await?;
+        let stream = by(until, network.connect(place)).await?;
         let round_trip = SystemClock.now().since(asked);
-        // Only for speed: small requests go out at once.
-        let _ = stream.set_nodelay(true);
-        let (reader, writer) = stream.into_split();
+        let (reader, writer) = tokio::io::split(stream);
         Ok(Self {
             reader: BufReader::new(reader),
             writer,
@@ -133,8 +139,10 @@ impl Connection {
         if matches!(read, Poll::Ready(Err(_))) || (read.is_pending() && !text.is_empty()) {
             return false;
         }
-        let unasked = self.reader.get_ref().try_read(&mut [0]);
-        self.is_in_order() && unasked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        let mut byte = [0];
+        let unasked = pin!(unconstrained(self.reader.get_mut().read(&mut byte)));
+        let is_quiet = unasked.poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        is_quiet && self.is_in_order()
     }
 
     /// Sends commands in one write, and tells each its answer as soon as that is read. `sent_by` says of each by when it has to be sent;
@@ -268,7 +276,7 @@ impl Connection {
                 if text == WORD && is_sent.load(Ordering::Relaxed) {
                     return Err(missing());
                 }
-                let reply = Reply::read(&text)?;
+                let reply = ReplyLine::read(&text)?;
                 let value = match reply.follows() {
                     Some(bytes) => block(reader, bytes).await?,
                     None => Vec::new(),
@@ -359,7 +367,7 @@ fn verified(command: Command, found: Option<CommandAnswer>) -> Result<Command, C
 }
 
 /// Reads the word that the server owes, if it owes it.
-async fn word(reader: &mut BufReader<OwnedReadHalf>, text: &mut Vec<u8>, owes: &mut bool) -> io::Result<()> {
+async fn word(reader: &mut Replies, text: &mut Vec<u8>, owes: &mut bool) -> io::Result<()> {
     if *owes {
         line(reader, text).await?;
         if text != WORD {
@@ -374,7 +382,7 @@ async fn word(reader: &mut BufReader<OwnedReadHalf>, text: &mut Vec<u8>, owes: &
 ///
 /// # Errors
 /// [`io::ErrorKind::ConnectionRefused`] if the server has turned the connection away: nothing that was sent over it is carried out.
-async fn line(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::Result<()> {
+async fn line(reader: &mut Replies, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     reader.take(LONGEST_LINE).read_until(b'\n', line).await?;
     if line.pop() != Some(b'\n') {
@@ -390,7 +398,7 @@ async fn line(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> io::
     Ok(())
 }
 
-async fn block(reader: &mut BufReader<OwnedReadHalf>, bytes: usize) -> io::Result<Vec<u8>> {
+async fn block(reader: &mut Replies, bytes: usize) -> io::Result<Vec<u8>> {
     let mut block = Vec::new();
     while block.len() < bytes + 2 {
         // Not all at once: a length that was only claimed takes no memory.
@@ -411,13 +419,14 @@ pub(super) async fn by<T>(until: BootInstant, step: impl Future<Output = io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::SystemNetwork;
 
     /// The value that is read where the server sends these bytes and closes the connection.
     async fn read(sent: Vec<u8>, bytes: usize) -> io::Result<Vec<u8>> {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+        let stream = SystemNetwork.connect(server.local_addr().unwrap()).await.unwrap();
         let mut accepted = server.accept().await.unwrap().0;
-        let (reader, _writer) = stream.into_split();
+        let (reader, _writer) = tokio::io::split(stream);
         let mut reader = BufReader::new(reader);
         let sending = async move { accepted.write_all(&sent).await.unwrap() };
         tokio::join!(block(&mut reader, bytes), sending).0

@@ -6,13 +6,15 @@
 
 mod batches;
 mod connection;
+mod home_runtime;
 mod opening;
-pub(crate) mod resolved;
+mod resolved;
 
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -22,15 +24,15 @@ use tokio::runtime::{Handle, Id};
 
 use self::batches::RuntimeBatches;
 use self::connection::Connection;
-use self::resolved::{ResolvedPlaces, Resolver};
+use self::home_runtime::{HomeRuntime, Work};
+use self::resolved::ResolvedPlaces;
 use crate::address::Address;
 use crate::client::cas::CasNumber;
-use crate::client::detach_on_drop::{DetachOnDrop, HomeRuntime};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::client::rights::{Right, Rights};
 use crate::error::Failure;
-use crate::store::keys::Key;
-use crate::store::values::{self, Nonce};
+use crate::network::Network;
+use crate::store::keys::{Key, Nonce, item_ttl};
 
 /// The longest time for which an idle connection is used again. It is closed when the next request looks for one.
 const IDLE: Duration = Duration::from_secs(90);
@@ -41,7 +43,7 @@ const MOST_ALONE: usize = 2;
 /// A client's connections to its server.
 pub(crate) struct Link {
     address: Address,
-    resolver: Resolver,
+    network: Arc<dyn Network>,
     op_timeout: Duration,
     most: usize,
     rights: Rights,
@@ -90,17 +92,35 @@ struct Caller {
     is_alone: bool,
 }
 
+/// The answers to the looks at a key that go with commands.
+#[derive(Debug)]
+pub(crate) enum Looks {
+    None,
+    /// To the one in front of all commands of a write, and to the one behind all.
+    Shared(Arc<[LookAnswer; 2]>),
+}
+
+/// The answer to one of two looks, and the instant at which it was read.
+#[derive(Debug)]
+pub(crate) struct LookAnswer {
+    pub(crate) answer: CommandAnswer,
+    pub(crate) read_at: BootInstant,
+}
+
+/// Commands on their way, and their answers with the instants at which they were read.
+type PendingLooks<'a> = Pin<Box<dyn Future<Output = Vec<LookAnswer>> + Send + 'a>>;
+
 /// Commands on their way, and their answers.
 pub(crate) type PendingAnswers<'a> = Pin<Box<dyn Future<Output = Vec<CommandAnswer>> + Send + 'a>>;
 
 impl Link {
     /// No traffic yet: connections are opened when they are needed.
-    pub(crate) fn new(address: Address, connections: usize, op_timeout: Duration) -> Self {
+    pub(crate) fn new(address: Address, connections: usize, op_timeout: Duration, network: Arc<dyn Network>) -> Self {
         // Several requests may be carried through one after the other.
         let home = HomeRuntime::current(op_timeout * 4);
         Self {
             address,
-            resolver: Resolver::default(),
+            network,
             op_timeout,
             most: connections,
             rights: Rights::new(connections),
@@ -108,12 +128,6 @@ impl Link {
             pool: Mutex::default(),
             batches: Mutex::default(),
         }
-    }
-
-    /// Asks this one for the places of its name.
-    #[cfg(test)]
-    pub(crate) fn with_resolver(self, resolver: Resolver) -> Self {
-        Self { resolver, ..self }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -144,17 +158,66 @@ impl Link {
         commands: Vec<Command>,
         until: BootInstant,
     ) -> Vec<CommandAnswer> {
+        self.run_under_looks(commands, None, until).await.0
+    }
+
+    /// [`run_with_others`](Link::run_with_others), with looks at a key, the same one for all of a client's requests.
+    pub(crate) async fn run_under_looks(
+        self: &Arc<Self>,
+        commands: Vec<Command>,
+        look: Option<&Key>,
+        until: BootInstant,
+    ) -> (Vec<CommandAnswer>, Looks) {
         // Counted until the end of this, whichever way it goes.
         let caller = self.caller();
         let commands = match &caller {
             // Not a part of every request's future.
-            Some(caller) if !caller.is_alone => match Box::pin(caller.run(self, commands, until)).await {
+            Some(caller) if !caller.is_alone => match Box::pin(caller.run(self, commands, look, until)).await {
                 Ok(answers) => return answers,
                 Err(commands) => commands,
             },
             _ => commands,
         };
-        self.run_by(commands, until).await
+        self.run_by_itself(commands, look, until).await
+    }
+
+    /// [`run_by`](Link::run_by), with a look at a key in front of the commands and one behind them, in the same write.
+    async fn run_between_looks(
+        &self,
+        mut commands: Vec<Command>,
+        look: &Key,
+        until: BootInstant,
+    ) -> (Vec<CommandAnswer>, Looks) {
+        let read = || Command::Read { key: look.clone() };
+        commands.insert(0, read());
+        commands.push(read());
+        // Boxed for the reason that is given at `run_by`.
+        let exchange: PendingLooks<'_> = Box::pin(async move {
+            match self.for_steps(until).await {
+                Ok(mut connection) => connection.run_and_note(commands).await,
+                Err(failure) => {
+                    let failed = |_: &Command| LookAnswer::read_now(CommandAnswer::Failed(failure.clone()));
+                    commands.iter().map(failed).collect()
+                }
+            }
+        });
+        let mut answers = exchange.await.into_iter();
+        let mut look = || LookAnswer::read_now(CommandAnswer::expected(None));
+        let (first, last) = (answers.next().unwrap_or_else(&mut look), answers.next_back().unwrap_or_else(&mut look));
+        (answers.map(|read| read.answer).collect(), Looks::Shared(Arc::new([first, last])))
+    }
+
+    /// [`run_by`](Link::run_by), with looks at a key around the commands, if there is a key to look at.
+    pub(crate) async fn run_by_itself(
+        &self,
+        commands: Vec<Command>,
+        look: Option<&Key>,
+        until: BootInstant,
+    ) -> (Vec<CommandAnswer>, Looks) {
+        match look {
+            Some(look) => self.run_between_looks(commands, look, until).await,
+            None => (self.run_by(commands, until).await, Looks::None),
+        }
     }
 
     /// Sends one command.
@@ -195,7 +258,7 @@ impl Link {
     /// The end of a claim that is sent at this instant: from then on it cannot be carried out any more, and what it took is
     /// gone. At the worst it is carried out as late as it is dropped from the server's buffers.
     pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
-        sent_at.plus(self.op_timeout).plus(Duration::from_secs(values::seconds(ttl).into()))
+        sent_at.plus(self.op_timeout).plus(Duration::from_secs(item_ttl(ttl).into()))
     }
 
     /// The CAS number that each of these items has now, asked for by this instant; none for one that is not this grant's (any more).
@@ -250,7 +313,7 @@ impl Link {
         &self,
         request: impl Future<Output = T> + Send + 'static,
     ) -> DetachOnDrop<T> {
-        self.home.detach_on_drop(request)
+        DetachOnDrop::new(&self.home, request)
     }
 
     /// Counts a caller on the present runtime; `None` if there is none.
@@ -271,6 +334,20 @@ impl Link {
         let batches = Arc::<RuntimeBatches>::default();
         all.push((runtime, batches.clone()));
         batches
+    }
+}
+
+impl Looks {
+    /// Those that failed, if there were to be any.
+    fn failed(look: Option<&Key>, failure: &Failure) -> Self {
+        let unread = || LookAnswer::read_now(CommandAnswer::Failed(failure.clone()));
+        look.map_or(Self::None, |_| Self::Shared(Arc::new([unread(), unread()])))
+    }
+}
+
+impl LookAnswer {
+    fn read_now(answer: CommandAnswer) -> Self {
+        Self { answer, read_at: SystemClock.now() }
     }
 }
 
@@ -308,29 +385,24 @@ impl<'a> InUse<'a> {
 
     /// Sends commands in one write, and answers each, in order.
     pub(crate) async fn run(&mut self, commands: Vec<Command>) -> Vec<CommandAnswer> {
+        self.run_with(commands, |answer| answer).await.into_iter().map(CommandAnswer::expected).collect()
+    }
+
+    /// [`run`](InUse::run), with the instants at which the answers were read.
+    async fn run_and_note(&mut self, commands: Vec<Command>) -> Vec<LookAnswer> {
+        let answers = self.run_with(commands, LookAnswer::read_now).await;
+        let untold = || LookAnswer::read_now(CommandAnswer::expected(None));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(untold)).collect()
+    }
+
+    /// Sends commands in one write, and makes something of each answer as soon as that is read. Each is told.
+    async fn run_with<T>(&mut self, commands: Vec<Command>, note: impl Fn(CommandAnswer) -> T) -> Vec<Option<T>> {
         let mut answers: Vec<_> = commands.iter().map(|_| None).collect();
         if let Some(pipe) = &mut self.pipe {
             let until = self.until;
-            pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = Some(answer)).await;
+            pipe.exchange(commands, |_| until, until, |at, answer| answers[at] = Some(note(answer))).await;
         }
-        // Each is told.
-        answers.into_iter().map(CommandAnswer::expected).collect()
-    }
-
-    /// [`run`](InUse::run), for callers each of which is told its answers as soon as they are read. `sent_by` says of each command by when
-    /// it has to be sent; everything is over by `until`.
-    pub(super) async fn run_together(
-        &mut self,
-        commands: Vec<Command>,
-        sent_by: impl Fn(usize) -> BootInstant,
-        until: BootInstant,
-        tell: impl FnMut(usize, CommandAnswer),
-    ) {
-        self.right.lasts(until);
-        // Without a connection nobody is told, which each of them hears.
-        if let Some(pipe) = &mut self.pipe {
-            pipe.exchange(commands, sent_by, until, tell).await;
-        }
+        answers
     }
 
     /// Sends one command.
@@ -358,6 +430,42 @@ impl Drop for InUse<'_> {
         let others = pool.in_use.min(self.right.besides());
         if pool.moves == self.moves && pool.idle.len() + others < self.link.most {
             pool.idle.push(IdleConnection { pipe, since: SystemClock.now(), runtime });
+        }
+    }
+}
+
+/// A request that is carried through once it was polled, although nobody waits for it any more.
+///
+/// A claim that was sent may be carried out, whatever becomes of who sent it. To know what it came to, its answer has to be read.
+pub(crate) struct DetachOnDrop<T: Send + 'static> {
+    home: HomeRuntime,
+    work: Option<Work<T>>,
+    began: bool,
+}
+
+impl<T: Send + 'static> DetachOnDrop<T> {
+    fn new(home: &HomeRuntime, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { home: home.clone(), work: Some(Box::pin(work)), began: false }
+    }
+}
+
+impl<T: Send + 'static> Future for DetachOnDrop<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        self.began = true;
+        // A future that is polled after its end never ends.
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let output = std::task::ready!(work.as_mut().poll(context));
+        self.work = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: Send + 'static> Drop for DetachOnDrop<T> {
+    fn drop(&mut self) {
+        if let (Some(work), true) = (self.work.take(), self.began) {
+            self.home.carry_through(work);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The opening of connections: where the server's name leads, and which of its places answers.
 
 use std::io;
+use std::net::SocketAddr;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, Phase};
 
-use super::connection::Connection;
+use super::connection::{Connection, by};
 use super::{ConnectionPool, InUse, Link};
 use crate::address::Address;
 use crate::error::Failure;
@@ -14,10 +15,16 @@ use crate::error::Failure;
 impl Link {
     /// Resolves the address; that has to be done by `until`.
     pub(crate) async fn resolve(&self, until: BootInstant) -> Result<(), Error> {
-        let found = self.resolver.resolve(&self.address, until).await;
+        let found = self.places(until).await;
         let found = found.map_err(|error| self.error(Failure::unresolved(error), Phase::Connect))?;
         self.pool().places.resolved(SystemClock.now(), found);
         Ok(())
+    }
+
+    /// The places that the server's name has now.
+    async fn places(&self, until: BootInstant) -> io::Result<Vec<SocketAddr>> {
+        let (host, port) = self.address.pair();
+        by(until, self.network.resolve(host, port)).await
     }
 
     /// Whether the server was reached at another place than before, ever.
@@ -38,7 +45,7 @@ impl Link {
         let places = match known {
             Some(places) => places,
             None => {
-                let found = self.resolver.resolve(&self.address, until).await;
+                let found = self.places(until).await;
                 let mut pool = self.pool();
                 let now = SystemClock.now();
                 pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
@@ -53,7 +60,8 @@ impl Link {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let many = places.len();
         for (tried, place) in places.into_iter().enumerate() {
-            match Connection::open(place, number, share(SystemClock.now(), until, many - tried)).await {
+            let share = share(SystemClock.now(), until, many - tried);
+            match Connection::open(&*self.network, place, number, share).await {
                 Ok(pipe) => return Ok((pipe, self.pool().reached(place, &self.address))),
                 Err(error) => last = error,
             }
@@ -71,7 +79,7 @@ impl ConnectionPool {
         self.opened
     }
 
-    fn reached(&mut self, place: std::net::SocketAddr, address: &Address) -> u64 {
+    fn reached(&mut self, place: SocketAddr, address: &Address) -> u64 {
         if self.places.reached(place) {
             log(|| tracing::warn!(server = %address, %place, "the server's name leads to another place"));
             self.moves += 1;

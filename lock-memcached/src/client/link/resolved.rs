@@ -4,14 +4,10 @@
 //! the name is resolved again, at most once a second. If the server is then reached at another place, whatever is open to
 //! the former one is closed: all of a client's requests go to one place.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
-
-use super::connection::by;
-use crate::address::Address;
 
 /// The number of places of one name that are tried: each has its part of the operation timeout.
 const MOST: usize = 32;
@@ -55,27 +51,6 @@ impl ResolvedPlaces {
     /// Notes that nobody was reached.
     pub(super) fn in_doubt(&mut self) {
         self.is_in_doubt = true;
-    }
-}
-
-/// The source of the places of a name.
-#[derive(Debug, Default)]
-pub(crate) enum Resolver {
-    #[default]
-    System,
-    /// A test.
-    #[cfg(test)]
-    Told(std::sync::Arc<std::sync::Mutex<Vec<SocketAddr>>>),
-}
-
-impl Resolver {
-    /// Resolves a name.
-    pub(super) async fn resolve(&self, address: &Address, until: BootInstant) -> io::Result<Vec<SocketAddr>> {
-        match self {
-            Self::System => Ok(by(until, tokio::net::lookup_host(address.pair())).await?.collect()),
-            #[cfg(test)]
-            Self::Told(places) => Ok(places.lock().map_err(|_| io::ErrorKind::Other)?.clone()),
-        }
     }
 }
 

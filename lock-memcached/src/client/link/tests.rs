@@ -1,6 +1,7 @@
 //! A link to a server that never answers.
 
 use super::*;
+use crate::network::SystemNetwork;
 
 /// A socket at which nobody ever answers.
 async fn socket() -> (tokio::net::TcpListener, std::net::SocketAddr) {
@@ -12,7 +13,12 @@ async fn socket() -> (tokio::net::TcpListener, std::net::SocketAddr) {
 #[tokio::test]
 async fn a_connection_whose_time_has_passed_is_not_kept_beside_as_many_as_there_may_be() {
     let (_server, place) = socket().await;
-    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+    let link = Link::new(
+        crate::url::parse(&format!("memcached://{place}")).unwrap(),
+        1,
+        Duration::from_secs(60),
+        Arc::new(SystemNetwork),
+    );
     let late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
     let next = link.for_steps(link.deadline()).await.expect("its right is another's by then");
     drop(next);
@@ -23,7 +29,12 @@ async fn a_connection_whose_time_has_passed_is_not_kept_beside_as_many_as_there_
 #[tokio::test]
 async fn what_has_no_time_left_is_not_sent_and_told_so() {
     let (server, place) = socket().await;
-    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+    let link = Link::new(
+        crate::url::parse(&format!("memcached://{place}")).unwrap(),
+        1,
+        Duration::from_secs(60),
+        Arc::new(SystemNetwork),
+    );
     drop(link.for_steps(link.deadline()).await.unwrap());
     let mut late = link.for_steps(SystemClock.now().plus(Duration::from_millis(10))).await.unwrap();
     std::thread::sleep(Duration::from_millis(20));
@@ -40,7 +51,12 @@ async fn what_has_no_time_left_is_not_sent_and_told_so() {
 #[tokio::test]
 async fn a_server_that_turns_a_connection_away_has_carried_nothing_out() {
     let (server, place) = socket().await;
-    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 1, Duration::from_secs(60));
+    let link = Link::new(
+        crate::url::parse(&format!("memcached://{place}")).unwrap(),
+        1,
+        Duration::from_secs(60),
+        Arc::new(SystemNetwork),
+    );
     let turns_away = async {
         let mut accepted = server.accept().await.unwrap().0;
         let _ = tokio::io::AsyncReadExt::read(&mut accepted, &mut [0; 512]).await.unwrap();
@@ -59,7 +75,12 @@ async fn a_server_that_turns_a_connection_away_has_carried_nothing_out() {
 #[tokio::test]
 async fn a_connection_is_kept_for_whoever_was_handed_the_right_to_it() {
     let (_server, place) = socket().await;
-    let link = Link::new(crate::url::parse(&format!("memcached://{place}")).unwrap(), 2, Duration::from_secs(60));
+    let link = Link::new(
+        crate::url::parse(&format!("memcached://{place}")).unwrap(),
+        2,
+        Duration::from_secs(60),
+        Arc::new(SystemNetwork),
+    );
     let mut used = Vec::new();
     for _ in 0..2 {
         used.push(link.for_steps(link.deadline()).await.unwrap());
@@ -80,7 +101,7 @@ async fn a_connection_is_kept_for_whoever_was_handed_the_right_to_it() {
 async fn whatever_is_open_to_a_former_place_is_not_used_again() {
     let ((_first, before), (_second, after)) = (socket().await, socket().await);
     let address = crate::url::parse(&format!("memcached://{before}")).unwrap();
-    let link = Link::new(address, 4, Duration::from_secs(5));
+    let link = Link::new(address, 4, Duration::from_secs(5), Arc::new(SystemNetwork));
     let number = |used: &InUse<'_>| used.pipe.as_ref().map(Connection::number);
     let (idle, in_use) =
         (link.for_steps(link.deadline()).await.unwrap(), link.for_steps(link.deadline()).await.unwrap());

@@ -15,8 +15,7 @@ use memcache::exp::{Error as ClientError, MetaResponse, ReturnCode};
 
 use super::cas::{CasNumber, OwnItem};
 use crate::error::Failure;
-use crate::store::keys::Key;
-use crate::store::values::{Nonce, number};
+use crate::store::keys::{Key, Nonce, number};
 
 /// No item has this CAS number.
 const NONE: u64 = i64::MAX.unsigned_abs();
@@ -274,6 +273,16 @@ impl CommandAnswer {
         }
     }
 
+    /// [`item`](CommandAnswer::item), for one of several who are told.
+    pub(crate) fn item_seen(&self) -> Result<Option<&Item>, Failure> {
+        match self {
+            Self::Item(item) => Ok(Some(item)),
+            Self::Missing => Ok(None),
+            Self::Failed(failure) => Err(failure.clone()),
+            Self::Done(_) | Self::Other => Err(Failure::protocol("a read was answered as if it were a write")),
+        }
+    }
+
     /// Whether there is such an item.
     pub(crate) fn is_there(&self) -> Result<bool, Failure> {
         match self {
@@ -287,7 +296,7 @@ impl CommandAnswer {
 
 /// A reply's line.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub(crate) enum ReplyLine {
     /// An answer; a value of so many bytes follows it.
     Answer { code: ReturnCode, cas: Option<u64>, left: Option<i64>, mark: Option<u64>, value: Option<usize> },
     /// An answer to [`Command::Store`].
@@ -296,7 +305,7 @@ pub(crate) enum Reply {
     Refusal(Failure),
 }
 
-impl Reply {
+impl ReplyLine {
     /// Reads the reply that a line without its end is.
     ///
     /// # Errors

@@ -90,7 +90,7 @@ fn a_store_is_in_the_older_words() {
     let ((command, changed), (_, made)) = (store(Some(9)), store(None));
     assert_eq!((&*changed, &*made), ("cas k 0 60 4 9\r\na\r\nb\r\n", "add k 0 60 4\r\na\r\nb\r\n"));
     let means = |line: &[u8]| {
-        let reply = Reply::read(line).unwrap();
+        let reply = ReplyLine::read(line).unwrap();
         assert!(reply.is_to(&command, 7) && !reply.is_to(&Command::Look { key: "k".into() }, 7));
         reply.means(&command, Vec::new(), CasNumber::of_a_test)
     };
@@ -98,7 +98,7 @@ fn a_store_is_in_the_older_words() {
     assert!(matches!(means(b"NOT_STORED"), CommandAnswer::Other));
     assert!(matches!(means(b"EXISTS"), CommandAnswer::Other));
     assert!(matches!(means(b"NOT_FOUND"), CommandAnswer::Missing));
-    assert!(!Reply::read(b"HD O8").unwrap().is_to(&command, 7));
+    assert!(!ReplyLine::read(b"HD O8").unwrap().is_to(&command, 7));
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn replies_mean_what_they_mean_to_the_client_crate() {
     ];
     fuzz::bytes("replies in the words of the client crate", &samples, |line| {
         let theirs = MetaResponse::parse_header(line);
-        match (Reply::read(line), theirs) {
-            (Ok(Reply::Answer { code, cas, left, mark, value }), Ok(theirs)) => {
+        match (ReplyLine::read(line), theirs) {
+            (Ok(ReplyLine::Answer { code, cas, left, mark, value }), Ok(theirs)) => {
                 assert_eq!(code, theirs.rc());
                 let theirs = parse_meta_result(theirs);
                 // Theirs reads more fields, and refuses more of them.
@@ -134,10 +134,10 @@ fn replies_mean_what_they_mean_to_the_client_crate() {
                 assert!(mark.is_none() || mark.map(|mark| mark.to_string()) == opaque);
                 assert!(value.is_none_or(|_| code == ReturnCode::Va));
             }
-            (Ok(Reply::Refusal(_)), theirs) => {
+            (Ok(ReplyLine::Refusal(_)), theirs) => {
                 assert!(matches!(theirs, Err(ClientError::Server(_) | ClientError::Rejected(_))));
             }
-            (Ok(Reply::Stored(_)), _) => {}
+            (Ok(ReplyLine::Stored(_)), _) => {}
             (Ok(answer), Err(theirs)) => panic!("{answer:?}, {theirs}"),
             // Ours is stricter: numbers are as the server writes them.
             (Err(_), _) => {}

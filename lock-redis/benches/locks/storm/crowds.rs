@@ -22,7 +22,7 @@ const DEAD: Duration = Duration::from_secs(4);
 struct Seen(f64, f64);
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let many = if bench.is_quick() { 1_000 } else { 10_000 };
+    let many = if bench.is_quick { 1_000 } else { 10_000 };
     let table = Table::begin(&format!("{many} readers behind one writer"), "100 readers");
     let (few, all) = (readers(FEW).await?, readers(many).await?);
     table.row("slowest script, ms", all.0, Some(few.0), Bar::AtMost(5.0));

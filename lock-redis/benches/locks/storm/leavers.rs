@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 struct Seen(f64, f64);
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let many = if bench.is_quick() { 500 } else { 5_000 };
+    let many = if bench.is_quick { 500 } else { 5_000 };
     let table = Table::begin(&format!("{many} waiters give up together"), "50 waiters of one client");
     let few = leave(1, FEW).await?;
     for clients in [1, many / EACH, many] {

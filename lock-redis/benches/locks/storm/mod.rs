@@ -49,7 +49,7 @@ pub(crate) async fn run(bench: &Bench, wanted: impl Fn(&str) -> bool) -> Outcome
     match table::missed() {
         0 => Ok(()),
         // Quick runs are no measurement.
-        _ if bench.is_quick() => Ok(()),
+        _ if bench.is_quick => Ok(()),
         missed => Err(format!("{missed} bars were missed").into()),
     }
 }

@@ -24,7 +24,7 @@ struct Seen {
 }
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let many = if bench.is_quick() { 1_000 } else { 10_000 };
+    let many = if bench.is_quick { 1_000 } else { 10_000 };
     let table = Table::begin(&format!("{many} names waited for by one idle client"), "one name");
     let time = super::time(bench);
     let (one, many) = (wait_for(1, time).await?, wait_for(many, time).await?);

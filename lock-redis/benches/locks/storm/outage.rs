@@ -39,7 +39,7 @@ struct Seen {
 }
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let tasks = if bench.is_quick() { 1_000 } else { 10_000 };
+    let tasks = if bench.is_quick { 1_000 } else { 10_000 };
     let title = format!("{tasks} tasks of one client, round trip 20 ms, holds of 1 s, the server away for 5 s");
     let table = Table::begin(&title, "before");
     let Far { server, link, locks, .. } = &Far::at(ROUND_TRIP).await?;

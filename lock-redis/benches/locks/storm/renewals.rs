@@ -19,7 +19,7 @@ const TTL: Duration = Duration::from_millis(1200);
 struct Seen(f64, f64, f64);
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let tasks = if bench.is_quick() { 1_000 } else { 10_000 };
+    let tasks = if bench.is_quick { 1_000 } else { 10_000 };
     let title =
         format!("{LEASES} leases of 1.2 s, round trip 20 ms, while {tasks} tasks of the client lock and release");
     let table = Table::begin(&title, "without them");

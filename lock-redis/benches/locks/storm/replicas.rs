@@ -10,7 +10,7 @@ use super::truth::server;
 use crate::{Bench, Outcome};
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let many = if bench.is_quick() { 200 } else { 1_000 };
+    let many = if bench.is_quick { 200 } else { 1_000 };
     let table = Table::begin(&format!("{many} tries at once that want a replica, and there is none"), "one try");
     let (one, last) = (tries(1).await?, tries(many).await?);
     let bar = ClientOptions::default().op_timeout + Duration::from_millis(100);

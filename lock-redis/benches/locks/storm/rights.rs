@@ -16,7 +16,7 @@ const SOME: usize = 5;
 const LASTS: Duration = Duration::from_millis(1100);
 
 pub(super) async fn run(bench: &Bench) -> Outcome {
-    let count = if bench.is_quick() { 2 * SOME } else { 100 };
+    let count = if bench.is_quick { 2 * SOME } else { 100 };
     let table = Table::begin(&format!("{count} reconnects without the right to CLIENT KILL"), "the first ones");
     let server = server().await?;
     let truth = Truth::of(&server)?;

@@ -6,23 +6,26 @@
 //! another. Those to whom their batch has no answer go on by themselves, as they would have without one: a server that refuses a
 //! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
+use lock_core::GrantId;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Batch, BatchPlace, Joined};
 use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::unconstrained;
 
-use super::call::{self, ShortReply, ShortRequest, ShortWay};
 use super::live::late;
-use super::request::{Failed, Request, SLACK, Text, evaluation_of_all};
-use super::{Link, Live, SendTurn};
+use super::outcome::Outcome;
+use super::request::{Failed, Text, evaluation_of_all};
+use super::{Link, Live, SLACK, SendTurn, ShortReply};
 use crate::error::{self, RequestFate};
+use crate::store::call::{Request, ShortRequest, ShortWay};
 
 /// The most bytes of one batch: a run of its script takes far less than 5 ms with them.
 const MOST_BYTES: usize = 64 * 1024;
@@ -52,14 +55,14 @@ pub(crate) struct BatchableRequest {
     pub(in crate::client) short: ShortRequest,
     /// The number of the connection over which it was sent.
     sent_over: AtomicU64,
+    /// Told its outcome; nothing, or given up, if it is to go on by itself.
+    outcome: Outcome<Option<RedisResult<ShortReply>>>,
 }
 
-/// A request in a batch.
+/// A request in a batch. Its outcome is given up with it.
 #[derive(Debug)]
 struct BatchMember {
     request: Arc<BatchableRequest>,
-    /// Told the outcome; nothing, or that there will be none, if it is to go on by itself.
-    told: oneshot::Sender<Option<RedisResult<ShortReply>>>,
 }
 
 impl Batches {
@@ -97,7 +100,7 @@ impl ShortWayBatches {
 impl BatchableRequest {
     /// A request that was not sent yet.
     pub(crate) fn new(short: ShortRequest) -> Arc<Self> {
-        Arc::new(Self { short, sent_over: AtomicU64::new(UNSENT) })
+        Arc::new(Self { short, sent_over: AtomicU64::new(UNSENT), outcome: Outcome::open() })
     }
 
     /// The number of the connection over which it was sent, if it was.
@@ -116,39 +119,34 @@ impl Link {
         sent: impl Fn(u64),
     ) -> Option<Result<ShortReply, Failed>> {
         let short = &request.short;
-        let (mut stay, outcome) = self.join(request, sent);
+        let mut stay = self.join(request, sent);
         // The batch has its own timeout, but is sent by a runtime that may stand still.
         let left = short.until.plus(SLACK * 2).since(SystemClock.now());
-        let outcome = tokio::time::timeout(left, outcome).await;
+        let outcome = tokio::time::timeout(left, request.outcome.told()).await;
         stay.is_told = outcome.is_ok();
         drop(stay);
         let outcome = match outcome {
-            Ok(Ok(outcome)) => outcome?,
+            Ok(Some(outcome)) => outcome?,
             _ if request.sent_over().is_none() => return None,
             // Nobody is left to wait for its answer, or none came.
-            Ok(Err(_)) => Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()),
+            Ok(None) => Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()),
             Err(_) => Err(late()),
         };
         Some(outcome.map_err(|error| Failed::of(error, short.way.phase(), self.server())))
     }
 
     /// Puts a request into a batch, and sees to it that this is sent if nobody else does.
-    fn join<'a, S: Fn(u64)>(
-        self: &'a Arc<Self>,
-        request: &'a Arc<BatchableRequest>,
-        sent: S,
-    ) -> (Stay<'a, S>, oneshot::Receiver<Option<RedisResult<ShortReply>>>) {
+    fn join<'a, S: Fn(u64)>(self: &'a Arc<Self>, request: &'a Arc<BatchableRequest>, sent: S) -> Stay<'a, S> {
         let (way, bytes) = (request.short.way, request.short.call.len());
         let batches = self.batches.of(way);
-        let (told, outcome) = oneshot::channel();
-        let member = BatchMember { request: request.clone(), told };
+        let member = BatchMember { request: request.clone() };
         let Joined { place, sees_to_it } = batches.batch().join(member, bytes);
         let stay = Stay { batches, place, request, sent, is_told: false };
         if sees_to_it {
             let sender = Sender { link: self.clone(), way, is_done: false };
             self.batches.runtime.spawn(sender.run());
         }
-        (stay, outcome)
+        stay
     }
 }
 
@@ -166,7 +164,9 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
     /// Leaves the batch. If that was taken already, waits until it is in the connection's queue: an undo has to come behind the request.
     fn drop(&mut self) {
         if !self.is_told {
-            if self.batches.batch().leave(self.place).is_some() {
+            // Dropped without the lock, as it gives an outcome up.
+            let left = self.batches.batch().leave(self.place);
+            if left.is_some() {
                 return;
             }
             drop(self.batches.sending());
@@ -277,7 +277,7 @@ impl Sent {
             Ok(value) => {
                 let text = Arc::new(if let Value::BulkString(text) = value { text } else { Vec::new() });
                 let reply = |part| ShortReply::part(&text, part, sent_at, live.generation);
-                match call::parts(&text, members.len()) {
+                match parts(&text, members.len()) {
                     Some(parts) => members.into_iter().zip(parts).for_each(|(member, part)| {
                         member.tell(if part.is_empty() { None } else { Some(Ok(reply(part))) });
                     }),
@@ -303,7 +303,48 @@ impl Sent {
 
 impl BatchMember {
     fn tell(self, outcome: Option<RedisResult<ShortReply>>) {
-        // Whoever has gone away is not told; what it asked for is undone.
-        let _ = self.told.send(outcome);
+        // Whoever has gone away does not hear it; what it asked for is undone.
+        self.request.outcome.tell(outcome);
+    }
+}
+
+impl Drop for BatchMember {
+    fn drop(&mut self) {
+        self.request.outcome.give_up();
+    }
+}
+
+/// Returns the parts of a batch's text, in the order of its requests: each ends with a line's end, and is empty where there is no
+/// answer; `None` unless there are so many. One that is not empty begins with a nonce, in which no end is looked for: whoever reads the
+/// part compares that.
+fn parts(text: &[u8], requests: usize) -> Option<Vec<Range<usize>>> {
+    let mut parts = Vec::with_capacity(requests);
+    let mut begin = 0;
+    while let Some(first) = text.get(begin) {
+        let shortest = if *first == b'\n' { begin } else { begin + GrantId::LENGTH };
+        let end = shortest + text.get(shortest..)?.iter().position(|byte| *byte == b'\n')?;
+        parts.push(begin..end);
+        begin = end + 1;
+    }
+    (!parts.is_empty() && parts.len() == requests).then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_as_many_parts_as_there_are_requests() {
+        let nonce = "0123456789abcdef0123456789abcdef";
+        let answers = format!("{nonce}+17\n\n{nonce}-\n");
+        assert_eq!(parts(answers.as_bytes(), 3), Some(vec![0..35, 36..36, 37..70]));
+        assert_eq!(parts(format!("{nonce}\n\n").as_bytes(), 2), Some(vec![0..32, 33..33]));
+        assert_eq!(parts(b"\n\n", 2), Some(vec![0..0, 1..1]));
+        let unended = format!("{nonce}+17");
+        for (text, requests) in
+            [(&*answers, 2), (&answers, 4), (&unended, 1), (nonce, 1), ("ab\n", 1), ("", 0), ("", 1)]
+        {
+            assert_eq!(parts(text.as_bytes(), requests), None, "{text:?}");
+        }
     }
 }

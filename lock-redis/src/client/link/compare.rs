@@ -6,10 +6,10 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use redis::{RedisResult, Value};
 
 use super::live::AwaitedReply;
-use super::request::send_all;
+use super::pipeline::send_all;
 use super::{Link, Live};
 use crate::client::compare_delete;
-use crate::store::record::MutexText;
+use crate::store::call::MutexText;
 
 impl Link {
     /// Whether the present server has one.

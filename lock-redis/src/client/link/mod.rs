@@ -1,33 +1,46 @@
-//! The command connection to one server: one multiplexed connection, redialled for ever. What is sent over it is in
-//! [`request`].
+//! The command connection to one server: one multiplexed connection, redialled for ever, and one run of a script over it.
 
 pub(crate) mod batches;
-pub(crate) mod call;
 mod compare;
+mod lifecycle;
 mod live;
+mod outcome;
+mod pipeline;
+pub(crate) mod predecessors;
 pub(crate) mod request;
 mod supervisor;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::Doubts;
-use lock_core::{Error, ErrorKind, Phase};
-use redis::RedisError;
-use tokio::sync::{Notify, watch};
+use lock_core::{Error, ErrorKind, FencingToken, Phase};
+use redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::sync::Notify;
 
-use crate::client::dial::Dial;
-use crate::client::predecessors::Predecessors;
+use crate::client::dial::{Commands, Dial};
 use crate::error;
+use crate::store::call::{Request, whole_milliseconds};
 use batches::Batches;
+use lifecycle::Presence;
+use live::{AwaitedReply, late};
 pub(crate) use live::{CROWDED, NO_TIME};
 pub(in crate::client) use live::{Live, SendTurn};
+use predecessors::Predecessors;
+use request::{Failed, Raw, Reply};
 
 /// The age that a connection must have for "you can't write against a read only replica" to mean that the address has moved on
 /// to another server since, so that dialling again may find that one.
 const SETTLED: Duration = Duration::from_secs(1);
+
+/// A request that begins this much after its operation needs no timeout of its own.
+const SLACK: Duration = Duration::from_millis(20);
+
+/// The digits of the largest number that can be a token, which is below 2^53.
+const MOST_DIGITS: usize = 16;
 
 /// The command connection to one server.
 #[derive(Debug)]
@@ -47,15 +60,6 @@ pub(crate) struct Link {
     batches: Batches,
 }
 
-/// The present connection, and when the last one was given up.
-#[derive(Debug, Default)]
-struct Presence {
-    live: Option<Live>,
-    last_end: Option<BootInstant>,
-    /// The number of the last connection there was.
-    newest: u64,
-}
-
 /// A caller of a link, for as long as its request takes.
 #[derive(Debug)]
 pub(crate) struct Caller<'a> {
@@ -64,196 +68,118 @@ pub(crate) struct Caller<'a> {
     pub(crate) has_company: bool,
 }
 
+/// The longest lease that was asked for over links that have it in common, in milliseconds.
+#[derive(Debug, Default)]
+struct LongestLease(AtomicU64);
+
+/// The reply to a request in a short way, and when that was sent.
+#[derive(Debug)]
+pub(crate) struct ShortReply {
+    pub(crate) sent_at: BootInstant,
+    /// The number of the connection over which it came.
+    pub(crate) generation: u64,
+    text: ShortText,
+}
+
+/// The text of a reply: all that came, or a part of what a batch was told.
+#[derive(Debug)]
+enum ShortText {
+    Whole(Value),
+    Part(Arc<Vec<u8>>, Range<usize>),
+}
+
 impl Link {
-    /// Connects, and keeps connected until [`close`](Link::close).
-    ///
-    /// # Errors
-    /// If the first connection cannot be made.
-    pub(crate) async fn connect(dial: Arc<Dial>) -> Result<Arc<Self>, Error> {
-        let link = Self::unconnected(dial, Arc::default());
-        let first = link.dial_once().await?;
-        link.keep_up(Some(first));
-        Ok(link)
-    }
-
-    /// Begins to connect, as one of several links with common predecessors: for a server that may be down.
-    pub(crate) fn begin(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
-        let link = Self::unconnected(dial, predecessors);
-        link.keep_up(None);
-        link
-    }
-
-    fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
-        Arc::new(Self {
-            op_timeout: dial.op_timeout(),
-            dial,
-            predecessors,
-            presence: RwLock::default(),
-            last_error: Mutex::default(),
-            broken: Notify::new(),
-            hurried: Notify::new(),
-            closed: AtomicBool::new(false),
-            callers: AtomicUsize::new(0),
-            batches: Batches::new(),
-        })
-    }
-
-    pub(crate) fn server(&self) -> &str {
-        &self.dial.server
-    }
-
     /// Counts a caller.
     pub(in crate::client) fn caller(self: &Arc<Self>) -> Caller<'_> {
         let others = self.callers.fetch_add(1, Ordering::Relaxed);
         Caller { link: self, has_company: others > 0 }
     }
 
+    pub(crate) fn server(&self) -> &str {
+        &self.dial.server
+    }
+
     pub(in crate::client) fn op_timeout(&self) -> Duration {
         self.op_timeout
     }
 
-    /// Changes with every new connection.
-    pub(crate) fn generations(&self) -> watch::Receiver<u64> {
-        self.predecessors.made()
-    }
-
-    /// The occasions on which the connection was replaced.
-    pub(in crate::client) fn doubts(&self) -> Doubts {
-        self.predecessors.doubts()
-    }
-
-    /// Whether nothing sent over connection `first` or a later one can still take effect, except over the present one. Without a present
-    /// connection: whether there was none since `first`.
-    pub(crate) fn is_settled(&self, first: u64) -> bool {
-        let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
-        match &presence.live {
-            Some(live) => live.generation == first || self.predecessors.none_in_flight(&live.server, first),
-            None => presence.newest < first,
-        }
-    }
-
-    /// Whether nothing sent over a connection that was up since `at` can still be carried out, except over the present one; false without
-    /// one.
-    pub(crate) fn is_settled_since(&self, at: BootInstant) -> bool {
-        let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
-        presence.live.as_ref().is_some_and(|live| self.predecessors.none_in_flight_since(&live.server, at))
-    }
-
     /// Takes note of a lease that is about to be asked for.
     pub(crate) fn note_lease(&self, ttl: Duration) {
-        self.predecessors.note_lease(ttl);
+        self.predecessors.longest_lease.note(ttl);
     }
 
-    /// Whether there is a connection now.
-    pub(crate) fn is_up(&self) -> bool {
-        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.is_some()
-    }
-
-    /// The reason why there is no connection now, if there is none.
-    pub(crate) fn outage(&self) -> Option<Error> {
-        (!self.is_up()).then(|| self.down())
-    }
-
-    /// Whether there has been a connection at any time since then: if not, nothing was sent since then.
-    pub(crate) fn was_up_since(&self, at: BootInstant) -> bool {
-        let presence = self.presence.read().unwrap_or_else(PoisonError::into_inner);
-        presence.live.is_some() || presence.last_end.is_some_and(|end| end >= at)
-    }
-
-    /// Waits for a connection.
+    /// Runs a script on the present connection, waiting for one at most until `until`; never sends it twice.
     ///
-    /// # Errors
-    /// The last error of dialling, if none comes until `until`.
-    pub(crate) async fn ready(&self, until: BootInstant) -> Result<(), Error> {
-        self.live(until).await.map(|_| ())
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Ends the supervisor and the connection.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.end();
-        self.broken.notify_one();
-        self.hurried.notify_one();
-        // Whoever waits for a change finds it closed.
-        self.predecessors.changed();
-    }
-
-    /// Gives up this connection, if it is still the present one: it is broken, or leads to a server that is not the one that
-    /// is meant any more. Replies that are on their way still come.
-    pub(crate) fn distrust(&self, generation: u64) {
-        self.end_this(generation);
-    }
-
-    /// Gives up this connection at once, without the replies that it owes: its replies reach the wrong requests.
-    pub(in crate::client) fn give_up(&self, live: &Live) {
-        self.end_this(live.generation);
-        live.commands.abort();
-    }
-
-    /// Gives up the present connection as [`give_up`](Self::give_up) does, if it is this one.
-    pub(crate) fn give_up_present(&self, generation: u64) {
-        if let Some(live) = self.end_this(generation) {
-            live.commands.abort();
-        }
-    }
-
-    fn end_this(&self, generation: u64) -> Option<Live> {
-        let ended = {
-            let mut presence = self.presence.write().unwrap_or_else(PoisonError::into_inner);
-            presence.live.as_ref().filter(|live| live.generation == generation)?;
-            presence.end()
-        };
-        self.broken.notify_one();
-        ended
-    }
-
-    /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
-    pub(in crate::client) fn hurry(&self) {
-        self.hurried.notify_one();
-    }
-
-    /// Looks at the present connection; false if there is none.
-    fn with_present(&self, look: impl FnOnce(&Live) -> bool) -> bool {
-        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.as_ref().is_some_and(look)
-    }
-
-    /// The present connection.
-    pub(in crate::client) fn present(&self) -> Option<Live> {
-        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.clone()
-    }
-
-    /// The present connection, or the next one if it comes in time.
-    pub(in crate::client) async fn live(&self, until: BootInstant) -> Result<Live, Error> {
-        if let Some(live) = self.present() {
-            return Ok(live);
-        }
-        let mut generation = self.generations();
+    /// `sent` is told the connection before anything is sent, so that a caller that is dropped in the middle leaves a
+    /// trace.
+    pub(crate) async fn run(
+        &self,
+        request: Request<'_>,
+        phase: Phase,
+        until: BootInstant,
+        sent: impl FnOnce(u64),
+    ) -> Result<Reply, Failed> {
         loop {
-            // Subscribed before this look: a connection that is made after it is a change.
-            if let Some(live) = self.present() {
-                return Ok(live);
-            }
-            tokio::select! {
-                biased;
-                Ok(_) = generation.changed() => {}
-                () = SystemClock.sleep_until(until) => return Err(self.down()),
-            }
+            let live = self.live(until).await.map_err(Failed::unsent)?;
+            let _turn = match live.turn(until).await {
+                SendTurn::Now(turn) => turn,
+                SendTurn::Ended => continue,
+                SendTurn::Never(why) => return Err(Failed::no_turn(why, phase, self.server())),
+            };
+            sent(live.generation);
+            let outcome = self.run_on(live, request, false, until).await;
+            return outcome.map_err(|error| Failed::of(error, phase, self.server()));
         }
     }
 
-    /// The error that there is no connection, and why.
-    pub(in crate::client) fn down(&self) -> Error {
-        let down = |kind, why: &str| {
-            let down = Error::new(kind, Phase::Connect, format!("there is no connection: {why}"));
-            down.with_backend(crate::guarantees::NAME).with_server(self.server())
-        };
-        match &*self.last_error() {
-            Some(last) => error::with_cause_of(down(last.kind(), last.what()), last),
-            None => down(ErrorKind::Unavailable, "it is being made"),
+    /// Runs a script on this connection; `asking` where the server is about to take the keys over.
+    pub(in crate::client) async fn run_on(
+        &self,
+        mut live: Live,
+        request: Request<'_>,
+        asking: bool,
+        until: BootInstant,
+    ) -> RedisResult<Reply> {
+        let mut sent_at = SystemClock.now();
+        if let Some(held) = request.held
+            && let Some(outcome) = self.compare_and_delete(&mut live, (&request.keys[0], held), asking, until).await
+        {
+            return Ok(Reply { sent_at, value: Raw { value: outcome?, generation: live.generation } });
+        }
+        let by_digest = request.by_digest();
+        let mut outcome = self.send(&mut live, &by_digest, asking, until).await;
+        if outcome.as_ref().is_err_and(error::is_no_script) {
+            // A flushed or restarted server.
+            let telling = self.tell(&mut live, request, &by_digest, asking, until, (sent_at, outcome));
+            (sent_at, outcome) = Box::pin(telling).await;
+        }
+        Ok(Reply { sent_at, value: Raw { value: outcome?, generation: live.generation } })
+    }
+
+    /// Sends one command, and draws from its answer, or from the lack of one, what that says about the connection. One that begins
+    /// late, after a reconnect or a repetition, has less than an operation timeout.
+    async fn send(&self, live: &mut Live, command: &Cmd, asking: bool, until: BootInstant) -> RedisResult<Value> {
+        let (sent_at, _awaited) = (SystemClock.now(), AwaitedReply::one_more(&live.state.awaited));
+        let sending = send_one(&mut live.commands, command, asking);
+        let outcome = self.in_time(sent_at, until, pin!(sending)).await;
+        let outcome = self.checked_reply(live, outcome.and_then(Value::extract_error));
+        self.judge(live, sent_at, until, self.op_timeout(), outcome.as_ref().err());
+        outcome
+    }
+
+    /// Waits for an answer until then. The connection itself gives every command one operation timeout. What is sent is best pinned
+    /// by the caller: handed on by value, it would be part of the caller's future twice.
+    async fn in_time<T>(
+        &self,
+        sent_at: BootInstant,
+        until: BootInstant,
+        sending: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let left = until.since(sent_at);
+        if left + SLACK >= self.op_timeout() {
+            sending.await
+        } else {
+            tokio::time::timeout(left, sending).await.unwrap_or_else(|_| Err(late()))
         }
     }
 
@@ -285,8 +211,45 @@ impl Link {
         }
     }
 
-    fn end(&self) {
-        self.presence.write().unwrap_or_else(PoisonError::into_inner).end();
+    /// The present connection, or the next one if it comes in time.
+    pub(in crate::client) async fn live(&self, until: BootInstant) -> Result<Live, Error> {
+        if let Some(live) = self.present() {
+            return Ok(live);
+        }
+        let mut generation = self.generations();
+        loop {
+            // Subscribed before this look: a connection that is made after it is a change.
+            if let Some(live) = self.present() {
+                return Ok(live);
+            }
+            tokio::select! {
+                biased;
+                Ok(_) = generation.changed() => {}
+                () = SystemClock.sleep_until(until) => return Err(self.down()),
+            }
+        }
+    }
+
+    /// The present connection.
+    pub(in crate::client) fn present(&self) -> Option<Live> {
+        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.clone()
+    }
+
+    /// Looks at the present connection; false if there is none.
+    fn with_present(&self, look: impl FnOnce(&Live) -> bool) -> bool {
+        self.presence.read().unwrap_or_else(PoisonError::into_inner).live.as_ref().is_some_and(look)
+    }
+
+    /// The error that there is no connection, and why.
+    pub(in crate::client) fn down(&self) -> Error {
+        let down = |kind, why: &str| {
+            let down = Error::new(kind, Phase::Connect, format!("there is no connection: {why}"));
+            down.with_backend(crate::guarantees::NAME).with_server(self.server())
+        };
+        match &*self.last_error() {
+            Some(last) => error::with_cause_of(down(last.kind(), last.what()), last),
+            None => down(ErrorKind::Unavailable, "it is being made"),
+        }
     }
 
     fn last_error(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
@@ -300,13 +263,85 @@ impl Drop for Caller<'_> {
     }
 }
 
-impl Presence {
-    /// Ends the present connection, if there is one.
-    fn end(&mut self) -> Option<Live> {
-        let live = self.live.take()?;
-        self.last_end = Some(SystemClock.now());
-        // Those that wait for their turn go on with the next connection.
-        live.turns.close();
-        Some(live)
+impl LongestLease {
+    /// Takes note of a lease that is about to be asked for.
+    fn note(&self, ttl: Duration) {
+        let ttl = whole_milliseconds(ttl);
+        if self.0.load(Ordering::Relaxed) < ttl {
+            self.0.fetch_max(ttl, Ordering::Relaxed);
+        }
+    }
+
+    /// The TTL of the longest one.
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl ShortReply {
+    /// The reply to a request that went by itself.
+    pub(in crate::client) fn whole(value: Value, sent_at: BootInstant, generation: u64) -> Self {
+        Self { sent_at, generation, text: ShortText::Whole(value) }
+    }
+
+    /// The part of a batch's text that answers one of its requests.
+    fn part(text: &Arc<Vec<u8>>, part: Range<usize>, sent_at: BootInstant, generation: u64) -> Self {
+        Self { sent_at, generation, text: ShortText::Part(text.clone(), part) }
+    }
+
+    /// Reads `<nonce><sign><token>`, where not each sign has a token; `None` if that answers another request.
+    pub(in crate::client) fn read(&self, nonce: &str) -> Option<(u8, Option<FencingToken>)> {
+        let bytes = match &self.text {
+            ShortText::Whole(Value::BulkString(bytes)) => &bytes[..],
+            ShortText::Whole(_) => return None,
+            ShortText::Part(text, part) => text.get(part.clone())?,
+        };
+        let (sign, digits) = bytes.strip_prefix(nonce.as_bytes())?.split_first()?;
+        Some((*sign, number(digits).and_then(FencingToken::new)))
+    }
+}
+
+/// Reads the digits of a number; `None` if they are none, or too many for a token.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > MOST_DIGITS {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
+}
+
+async fn send_one(commands: &mut Commands, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return commands.connection.send_packed_command(command).await;
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command.clone());
+    let mut values = commands.connection.send_packed_commands(&pipeline, 0, 2).await?;
+    values.pop().ok_or_else(|| std::io::Error::other("no reply to a pipeline").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_read_as_a_reply_of_its_own_is() {
+        let nonce = "0123456789abcdef0123456789abcdef";
+        let text = Arc::new(format!("{nonce}+17\n{nonce}-\n").into_bytes());
+        let part = |part| ShortReply::part(&text, part, BootInstant::FAR_FUTURE, 1);
+        assert_eq!(part(0..35).read(nonce), Some((b'+', FencingToken::new(17))));
+        assert_eq!(part(36..69).read(nonce), Some((b'-', None)));
+        assert_eq!(part(0..35).read(&nonce.replace('0', "1")), None);
+        assert_eq!(part(0..32).read(nonce), None);
+        assert_eq!(part(60..90).read(nonce), None);
+    }
+
+    #[test]
+    fn the_digits_of_a_token_are_read_and_nothing_else_is() {
+        for (digits, read) in [("1", 1), ("0017", 17), ("9007199254740991", 9_007_199_254_740_991)] {
+            assert_eq!(number(digits.as_bytes()), Some(read), "{digits}");
+        }
+        for wrong in ["", "+1", "-1", " 1", "1x", "1.0", "10000000000000000", "18446744073709551616"] {
+            assert_eq!(number(wrong.as_bytes()), None, "{wrong}");
+        }
     }
 }

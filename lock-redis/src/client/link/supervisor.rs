@@ -10,9 +10,9 @@ use lock_core::driver::{log, supervised};
 
 use super::Link;
 use super::live::{Live, LiveState, Pulse};
+use super::predecessors::Predecessor;
 use crate::client::compare_delete::CompareDelete;
 use crate::client::pace::Pace;
-use crate::client::predecessors::Predecessor;
 
 /// The requests of callers that are on their way at once over one connection. Further ones wait for their turn in this client.
 /// Urgent ones pass them (renewals, signs of life, the parts of a quorum): however many tasks ask for locks, a renewal has no

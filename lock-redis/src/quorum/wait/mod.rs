@@ -20,9 +20,9 @@ use lock_core::{Error, ErrorKind, Phase};
 use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
 use super::acquire::{Acquirer, Round, refused};
-use super::fan_out::FanOut;
-use super::member::ScriptVote;
-use super::release_requests::ReleaseRequests;
+use super::ballot::ScriptVote;
+use super::client::members::FanOut;
+use super::release::requests::ReleaseRequests;
 use crate::client::link::request::Failed;
 use crate::client::push::{Inbox, Message, Push};
 
@@ -58,7 +58,10 @@ impl Waits {
 
     /// Acquires the lock, now or when it is the attempt's turn.
     pub(super) async fn acquire(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
-        let place = self.queues.enter(&self.acquirer.check(attempt)?.lock);
+        let place = {
+            let keys = self.acquirer.check(attempt)?;
+            self.queues.enter(&keys.lock, keys.shared)
+        };
         match place.first(attempt, deadline).await {
             Ok(silent_since) => self.ask_until(attempt, &place, deadline, silent_since).await,
             Err(WaitEnded::Held) => Ok(None),

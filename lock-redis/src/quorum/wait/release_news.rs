@@ -29,11 +29,6 @@ impl ReleaseNews {
         self.handed_over = Some(from);
     }
 
-    /// Whether there is news after which nobody has asked yet.
-    pub(super) fn is_any(&self) -> bool {
-        self.handed_over.is_some() || self.first_at.is_some()
-    }
-
     /// The instant to ask at; the far future without news. A request that is too early finds the lock free on some servers
     /// only, and has to be undone.
     pub(super) fn ask_at(&self, majority: usize) -> BootInstant {
@@ -59,7 +54,6 @@ mod tests {
     #[test]
     fn a_majority_s_word_counts_at_once_and_a_single_one_a_moment_later() {
         let mut told = ReleaseNews::default();
-        assert!(!told.is_any());
         assert_eq!(told.ask_at(2), BootInstant::FAR_FUTURE);
         told.by_server(1, at(10));
         told.by_server(1, at(11));
@@ -72,7 +66,6 @@ mod tests {
     fn a_hand_over_within_the_client_counts_at_once() {
         let mut told = ReleaseNews::default();
         told.by_holder(at(4));
-        assert!(told.is_any());
         assert_eq!(told.ask_at(2), at(4));
     }
 }

@@ -223,12 +223,14 @@ end
 
 -- Marks the client as alive; returns whether it counted as alive before.
 local function sign(ms, client)
+  -- These come first: they need no memory, and what follows a write needs none to spare. Without memory, too, a waiter lives on, and gets
+  -- the lock of a holder that crashed.
+  redis.call('PEXPIRE', QUEUE, KEEP)
+  redis.call('PEXPIRE', WAITERS, KEEP)
   local alive, seen, grace = unpack(redis.call('HMGET', WAITERS, '@' .. client, '#seen', '#grace'))
   local since = seen and stood_still(ms, seen, grace)
   if since then redis.call('HSET', WAITERS, '#grace', text(ms + LIVENESS), '#stalled', since) end
   redis.call('HSET', WAITERS, '@' .. client, text(ms + LIVENESS), '#seen', text(ms))
-  redis.call('PEXPIRE', QUEUE, KEEP)
-  redis.call('PEXPIRE', WAITERS, KEEP)
   -- Each new sign pays for its own end, so that signs never come faster than they go.
   if not alive then sweep(ms) end
   return alive and 1 or 0

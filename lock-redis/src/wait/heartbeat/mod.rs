@@ -16,12 +16,12 @@ use self::echo::Echo;
 use self::schedule::{HeartbeatBatch, HeartbeatSchedule, PipelineOutcome};
 use crate::address::Address;
 use crate::client::identity::Identity;
-use crate::client::link::call::Call;
 use crate::client::link::request::{Failed, Raw};
 use crate::client::links::Links;
 use crate::client::push::Push;
 use crate::error;
 use crate::guarantees::Topology;
+use crate::store::call::Call;
 use crate::store::keys::{Form, Keys};
 use crate::store::reply::Fields;
 use crate::store::scripts;
@@ -66,8 +66,9 @@ impl Heartbeats {
     /// Releases what a waiter that gave up was granted all the same. Best effort: its undo ends it otherwise, or its time.
     async fn return_unwanted(&self, nonce: GrantId, keys: &Keys) {
         let nonce = nonce.to_string();
-        // Asked for in nobody's name, so that a next holder of this client is told by push too.
-        let args = [nonce.as_bytes(), b"", self.identity.channels.as_bytes(), keys.shared_arg()];
+        // The next ones are let in in nobody's name, so that a next holder of this client is told by push too.
+        let (client, channels) = (self.identity.client.as_bytes(), self.identity.channels.as_bytes());
+        let args = [nonce.as_bytes(), client, channels, keys.shared_arg(), b"1"];
         if let Err(error) = self.links.run_once(&keys.scripts().cancel, keys, &args, Phase::Cancel).await {
             log(|| tracing::debug!(%error, "an unwanted grant could not be released"));
         }

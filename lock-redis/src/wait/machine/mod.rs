@@ -177,7 +177,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
     }
 
     /// Asks for this lock after a pause, if anybody waits for it; returns whether anybody does.
-    pub(crate) fn ask_after(&mut self, now: BootInstant, lock: &str, pause: Duration) -> bool {
+    pub fn ask_after(&mut self, now: BootInstant, lock: &str, pause: Duration) -> bool {
         let queue = self.queues.get_mut(lock);
         queue.map(|queue| queue.ask_anew(&mut self.agenda, now.plus(pause))).is_some()
     }

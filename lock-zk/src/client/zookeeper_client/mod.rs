@@ -1,9 +1,12 @@
 //! The crate `zookeeper-client` behind our trait.
+//!
+//! [`scheduler`] decides which requests are sent at the call. The others wait ([`waiting`]), because too many are under way for a heartbeat
+//! behind them, or until the end of the runtime's turn: what many tasks ask for at one moment is sent together ([`sending`]), and each
+//! has its own answer (`docs/decisions/0026-requests-to-zookeeper-go-together.md`).
 
 mod connect;
 mod error;
 mod pending;
-mod requests;
 mod scheduler;
 mod sending;
 #[cfg(feature = "tls")]

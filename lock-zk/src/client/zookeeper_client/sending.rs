@@ -13,14 +13,13 @@ use futures_util::future::{self, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::task::yield_now;
-use zookeeper_client::Client;
+use zookeeper_client::{Client, Error, MultiReadResult};
 
-use super::Failure;
 use super::pending::Tracked;
-use super::requests;
-use super::scheduler::{Backlog, Dispatch};
-use super::transactions::{self, Refused};
+use super::scheduler::{self, Backlog, Dispatch, LongListings};
+use super::transactions::{self, Refused, is_refusal, unexpected};
 use super::waiting::{self, AnswerSender, Append, Delete, Flush, HandOver, List, RequestFuture, Waiting};
+use super::{Failure, Names};
 
 /// Sends what waits at the end of each turn of the runtime, so that only so many are under way at once. Ends at once when the
 /// scheduler is closed, and when all was answered if that is gone.
@@ -68,7 +67,7 @@ impl Drop for EndOfAll {
 }
 
 /// The answer to one request for many listings.
-type Frame = Result<Vec<requests::Listed>, Refused>;
+type Frame = Result<Vec<Listed>, Refused>;
 
 /// Requests under way, and how many they are.
 type Sent = Pin<Box<dyn Future<Output = usize> + Send>>;
@@ -204,7 +203,7 @@ impl Sending {
         let listings = &self.dispatch.listings;
         let divided = listings.divide(directories).into_iter();
         let list = |together: Vec<_>| {
-            (together.len(), self.dispatch.track(requests::list_all(client.clone(), listings.clone(), together)))
+            (together.len(), self.dispatch.track(list_all(client.clone(), listings.clone(), together)))
         };
         divided.map(list).collect()
     }
@@ -251,7 +250,7 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
     match request {
         Waiting::Append(append) => {
             let (place, (created, list)) = (append.place.clone(), append.into_parts());
-            let made = dispatch.track(requests::create(client.clone(), place));
+            let made = dispatch.track(scheduler::create(client.clone(), place));
             let listed = list.map(|list| singly(dispatch, client, Waiting::List(list)));
             Box::pin(async move {
                 // Here and below: nobody may wait for it any more.
@@ -266,11 +265,11 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
             Box::pin(async move { hand_over.tell(made.await.map_err(copies)) })
         }
         Waiting::Delete(Delete { path, answer }) => {
-            let deleted = dispatch.track(requests::delete(client.clone(), path));
+            let deleted = dispatch.track(scheduler::delete(client.clone(), path));
             Box::pin(async move { drop(answer.send(deleted.await)) })
         }
         Waiting::List(list) => {
-            let listed = dispatch.track(requests::list(client.clone(), dispatch.listings.clone(), list.path.clone()));
+            let listed = dispatch.track(scheduler::list(client.clone(), dispatch.listings.clone(), list.path.clone()));
             Box::pin(async move { list.tell(listed.await.map_err(copies)) })
         }
         // Polled once, at which the crate is asked.
@@ -279,6 +278,37 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
             None => other,
         },
     }
+}
+
+/// The names in one of several directories.
+type Listed = Result<Names, Error>;
+
+/// Lists directories, each with an outcome of its own, and notes how long they are.
+async fn list_all(
+    client: Arc<Client>,
+    listings: Arc<LongListings>,
+    paths: Vec<Arc<str>>,
+) -> Result<Result<Vec<Listed>, Refused>, Error> {
+    let mut reader = client.new_multi_reader();
+    if paths.iter().any(|path| reader.add_get_children(path).is_err()) {
+        return Ok(Err(Refused::Batch));
+    }
+    let results = match reader.commit().await {
+        Err(error) if is_refusal(&error) => return Ok(Err(Refused::Batch)),
+        read => read?,
+    };
+    if results.len() != paths.len() {
+        return Err(unexpected());
+    }
+    let listed = |(path, result)| match result {
+        MultiReadResult::Children { children } => {
+            listings.note(path, &children);
+            Ok(Arc::new(children))
+        }
+        MultiReadResult::Error { err } => Err(err),
+        _ => Err(unexpected()),
+    };
+    Ok(Ok(paths.iter().zip(results).map(listed).collect()))
 }
 
 /// Tells each part its outcome, or all of them the one failure.

@@ -6,24 +6,11 @@ use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 use lock_core::{Error, FencingToken, GrantId, Phase as ErrorPhase};
-use lock_redis::machine::{Action, DueHeartbeat, Enqueued, Granted, HeartbeatReply, Lock, News, Pause, Waiters};
+use lock_redis::machine::{Action, DueHeartbeat, Enqueued, Granted, HeartbeatReply, News, Pause, Waiters};
 
 use super::wire::{Link, Nonce, Push, Reply, Request};
 use super::{CLAIM, Mutant, NOW, TICK, TTL};
-
-/// The only lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct OneLock;
-
-impl Lock for OneLock {
-    fn name(&self) -> &str {
-        "lock"
-    }
-
-    fn is_shared(&self) -> bool {
-        false
-    }
-}
+use crate::one_lock::OneLock;
 
 /// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 //!
 //! It stands for `store/scripts/acquire_free.lua`, `acquire.lua`, `release.lua`, `release_promote.lua`, `cancel.lua`,
 //! `heartbeat.lua`, `mutex/renew.lua` and `queue.lua` (`server.rs`), for `acquire.rs`, `release.rs` and
-//! `client/predecessors/mod.rs` of `lock-redis` and `lease/state/` of `lock-core` (`client.rs`). What a waiter believes and when
+//! `client/link/predecessors/mod.rs` of `lock-redis` and `lease/state/` of `lock-core` (`client.rs`). What a waiter believes and when
 //! it asks is decided by the machine of `lock-redis` itself, `wait/machine/`.
 //!
 //! Every step may be delayed for any time: that is a client that pauses, a process that stalls, a slow network. Answers
 //! and pushes get lost, connections break with requests still under way, processes die. All clocks run at one rate, so
-//! the margin is left out; so are the server's own stalls and restarts, keys that are shared with other libraries, and
-//! hand-over within a process. Time is counted from now, in both directions, and tokens by their order, so that the
+//! the margin is left out; so are the server's own stalls and restarts, and keys that are shared with other libraries. Waiters of one client
+//! are explored in `reply/`. Time is counted from now, in both directions, and tokens by their order, so that the
 //! states are finitely many although neither time nor tokens end.
 
 mod calm;

@@ -13,7 +13,7 @@ pub(super) struct Nonce {
 /// The requests of a client; all but the first carry the nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Request {
-    /// `CLIENT KILL` of this client's former connections, see `client/predecessors/mod.rs`.
+    /// `CLIENT KILL` of this client's former connections, see `client/link/predecessors/mod.rs`.
     Kill,
     Acquire(Nonce),
     Poke(Nonce),

@@ -4,3 +4,4 @@ mod handover;
 mod lease;
 mod permits;
 mod queue;
+mod reply;

@@ -57,7 +57,7 @@ fn run(store: &mut Store, command: &[Bytes]) -> Result<Value, Value> {
         })),
         ("PUBLISH", [message]) => {
             store.published.push((key.clone(), message.clone()));
-            Ok(Value::Number(0))
+            Ok(Value::Number(store.listened.iter().filter(|channel| *channel == key).count() as i64))
         }
         _ if name.starts_with('H') => hash(store, &name, key, rest),
         _ if name.starts_with('Z') => sorted(store, &name, key, rest),

@@ -128,6 +128,10 @@ impl Server {
         let Some((keys, args)) = count.and_then(|count| rest[1..].split_at_checked(count)) else {
             return Value::Error("ERR Number of keys can't be greater than number of args".to_owned());
         };
+        {
+            let mut store = self.store.borrow_mut();
+            store.most_keys = store.most_keys.max(keys.len());
+        }
         let answer = self.scripts.borrow_mut().run(digest, keys, args);
         answer.unwrap_or_else(|| Value::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned()))
     }
@@ -136,6 +140,7 @@ impl Server {
         if let Some(client) = self.clients.borrow_mut().alive.get_mut(&id) {
             client.channels.push(channel.clone());
         }
+        self.count_listeners();
         Value::Many(vec![Value::text("subscribe"), Value::text(channel), Value::Number(1)])
     }
 
@@ -152,10 +157,19 @@ impl Server {
                 let is_meant = clients.alive.get(&id).is_some_and(|client| client.address.as_bytes() == address);
                 let killed = if is_meant { clients.alive.remove(&id) } else { None };
                 killed.iter().for_each(|client| client.killed.notify_one());
+                drop(clients);
+                self.count_listeners();
                 Value::Number(i64::from(is_meant))
             }
             _ => Value::Status("OK"),
         }
+    }
+
+    /// Has the store know who listens: `PUBLISH` answers with their number.
+    fn count_listeners(&self) {
+        let clients = self.clients.borrow();
+        self.store.borrow_mut().listened =
+            clients.alive.values().flat_map(|client| &client.channels).cloned().collect();
     }
 
     /// Tells the listeners what was published.
@@ -183,5 +197,6 @@ struct Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         self.server.clients.borrow_mut().alive.remove(&self.id);
+        self.server.count_listeners();
     }
 }

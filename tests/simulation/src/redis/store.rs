@@ -47,6 +47,10 @@ pub struct Store {
     pub now: u64,
     /// The messages published since they were last taken: channel and message.
     pub published: Vec<(Bytes, Bytes)>,
+    /// The channels that are listened to, each as often as there are listeners.
+    pub listened: Vec<Bytes>,
+    /// The most keys on which a script was run.
+    pub most_keys: usize,
     /// Whether the server compares and deletes by itself (`DELIFEQ`), as newer ones do.
     pub compares: bool,
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_redis::{ClientOptions, LeaseOptions, Mutex, MutexGuard, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, Error, LeaseOptions, Mutex, MutexGuard, RedisConfig, RedisLocks};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use crate::beliefs::Beliefs;
-use crate::clock::now;
+use crate::clock::{now, time_of};
 use crate::company::Company;
+use crate::faults::Needed;
 use crate::hosts::{SERVER, WORKERS};
 use crate::network::Simulated;
 use crate::record::Record;
@@ -22,6 +23,8 @@ pub(crate) const TTL: Duration = Duration::from_millis(1500);
 /// The longest wait without a fault for each of the other clients' workers: it holds for its longest and then leaves it to the TTL.
 const LONG: Duration = Duration::from_secs(5);
 
+/// The longest time without a fault until a waiter knows of its grant: some round trips, and no pause between heartbeats.
+const SOON: Duration = Duration::from_millis(500);
 /// The time for which a holder may believe in a lock that was taken away at the server: until its renewal is answered.
 const TOLD: Duration = Duration::from_millis(700);
 
@@ -62,7 +65,8 @@ impl Worker {
             tokio::join!(self.rounds(&locks, &company), second.rounds(&locks, &company));
         }
         company.leaves().await;
-        close(&locks, self.number, &self.record).await;
+        // What a fault has left open may be tried for a minute.
+        closed(locks.close().await, self.number, Duration::ZERO, &self.record);
     }
 
     async fn rounds(&mut self, locks: &RedisLocks, company: &Company) {
@@ -100,10 +104,23 @@ impl Worker {
         if now() - began > LONG * u32::try_from(WORKERS * self.of_client - 1).unwrap_or(u32::MAX) {
             self.record.suffered(self.number, began, "waited for too long");
         }
+        if let Ok(Some(guard)) = &outcome {
+            self.hears(guard);
+        }
         outcome
             .inspect_err(|error| self.record.suffered(self.number, began, &format!("got {:?}", error.kind())))
             .ok()
             .flatten()
+    }
+
+    /// A grant has come, whose token tells when it was given.
+    fn hears(&self, guard: &MutexGuard) {
+        let granted = guard.fencing_token().map_or(now(), |token| time_of(token.as_u64()));
+        let after = now().saturating_sub(granted);
+        if after > SOON {
+            // A push may be lost long after a fault: the connection for pushes is looked at by heartbeats only.
+            self.record.suffered(self.number, Duration::ZERO, &format!("heard of its grant after {after:?}"));
+        }
     }
 
     /// Holds to the very end of a lease that is not renewed.
@@ -174,12 +191,8 @@ pub(crate) fn rng(number: usize, seed: u64) -> StdRng {
 
 /// A client of the server, as soon as it can be reached.
 pub(crate) async fn connect() -> RedisLocks {
-    let mut options = ClientOptions::default();
-    options.lease = LeaseOptions::new(TTL);
-    options.op_timeout = Duration::from_millis(500);
-    options.patience = Duration::from_secs(4);
-    let config =
-        RedisConfig::new(format!("redis://{SERVER}:6379")).with_client(options).with_network(Arc::new(Simulated));
+    let url = format!("redis://{SERVER}:6379");
+    let config = RedisConfig::new(url).with_client(options()).with_network(Arc::new(Simulated));
     loop {
         match RedisLocks::connect_with(config.clone()).await {
             Ok(locks) => return locks,
@@ -188,14 +201,23 @@ pub(crate) async fn connect() -> RedisLocks {
     }
 }
 
-/// Closes a client; what it has not released ends with its lease.
-pub(crate) async fn close(locks: &RedisLocks, client: usize, record: &Record) {
-    match locks.close().await {
+/// The options of every client.
+pub(crate) fn options() -> ClientOptions {
+    let mut options = ClientOptions::default();
+    options.lease = LeaseOptions::new(TTL);
+    options.op_timeout = Duration::from_millis(500);
+    options.patience = Duration::from_secs(4);
+    options
+}
+
+/// Notes how a client was closed; what it has not released ends with its lease. A fault since then at any one server explains that:
+/// a dropped acquisition is taken back from all of them.
+pub(crate) fn closed(outcome: Result<(), Error>, client: usize, since: Duration, record: &Record) {
+    match outcome {
         Ok(()) => record.note(&format!("client {client} is closed")),
         Err(error) => {
             record.kept();
-            // What a fault has left open may be tried for a minute.
-            record.suffered(client, Duration::ZERO, &format!("was closed with {:?}", error.kind()));
+            record.suffered_without(&Needed::All, client, since, &format!("was closed with {:?}", error.kind()));
         }
     }
 }

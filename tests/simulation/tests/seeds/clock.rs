@@ -14,3 +14,8 @@ pub(crate) fn now() -> Duration {
 pub(crate) fn clock(now: Duration) -> u64 {
     EPOCH + u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
+
+/// Returns the simulation's time at which the server's clock shows this.
+pub(crate) fn time_of(clock: u64) -> Duration {
+    Duration::from_micros(clock.saturating_sub(EPOCH))
+}

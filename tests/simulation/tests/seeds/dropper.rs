@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use crate::beliefs::Beliefs;
-use crate::client::{TTL, close, connect, rng};
+use crate::client::{TTL, closed, connect, rng};
 use crate::clock::now;
 use crate::company::Company;
 use crate::record::Record;
@@ -72,7 +72,7 @@ impl Dropper {
         }
         company.leaves().await;
         for client in &clients {
-            close(client, self.number, &self.record).await;
+            closed(client.close().await, self.number, Duration::ZERO, &self.record);
         }
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::clock::now;
-use crate::faults::Faults;
+use crate::faults::{Faults, Needed};
 
 /// The events of a run, as its hosts tell them.
 #[derive(Debug, Clone)]
@@ -52,10 +52,15 @@ impl Record {
 
     /// Notes what a client was refused, or waited for, since then: it must not be without a fault that explains it.
     pub(crate) fn suffered(&self, client: usize, since: Duration, what: &str) {
-        if self.faults.explain(client, since, now()) {
-            self.note(&format!("client {client} {what}"));
+        self.suffered_without(&Needed::Majority, client, since, what);
+    }
+
+    /// Notes what a client suffered for want of these servers since then: it must not be without a fault that explains it.
+    pub(crate) fn suffered_without(&self, needed: &Needed, client: usize, since: Duration, what: &str) {
+        if self.faults.explain(client, since, now(), needed) {
+            self.note(&format!("client {client} {what}, without {needed:?}"));
         } else {
-            self.violated(format!("client {client}, whom no fault had hit since {since:?}, {what}"));
+            self.violated(format!("client {client}, whom no fault since {since:?} had kept from {needed:?}, {what}"));
         }
     }
 

@@ -38,16 +38,9 @@ pub(crate) struct Outcome {
 pub(crate) fn run(seed: u64) -> Outcome {
     // Half of the servers release a mutex by their own compare-and-delete, beside company and without it.
     let store = Store::new(seed / 2 % 2 == 1);
-    let (faults, store) = (Rc::new(Faults::of(seed)), Rc::new(RefCell::new(store)));
+    let (faults, store) = (Rc::new(Faults::of(seed, 1)), Rc::new(RefCell::new(store)));
     let record = Record::of(faults.clone());
-    let mut sim = Builder::new()
-        .rng_seed(seed)
-        .epoch(std::time::UNIX_EPOCH)
-        .simulation_duration(faults::LAST + ENOUGH)
-        .min_message_latency(Duration::ZERO)
-        .max_message_latency(Duration::from_millis(1 + seed % 40))
-        .tick_duration(TICK)
-        .build();
+    let mut sim = simulation(seed);
     let data = store.clone();
     sim.host(SERVER, move || serve(data.clone()));
     let working = Rc::new(Cell::new(0));
@@ -69,8 +62,25 @@ pub(crate) fn run(seed: u64) -> Outcome {
     Outcome { violation, grants: record.grants(), events: record.events() }
 }
 
+/// The hosts' network of a seed, without hosts.
+pub(crate) fn simulation(seed: u64) -> Sim<'static> {
+    Builder::new()
+        .rng_seed(seed)
+        .epoch(std::time::UNIX_EPOCH)
+        .simulation_duration(faults::LAST + ENOUGH)
+        .min_message_latency(Duration::ZERO)
+        .max_message_latency(Duration::from_millis(1 + seed % 40))
+        .tick_duration(TICK)
+        .build()
+}
+
 /// Lets a client work on a host of its own.
-fn start(sim: &mut Sim<'_>, number: usize, working: &Rc<Cell<usize>>, work: impl Future<Output = ()> + 'static) {
+pub(crate) fn start(
+    sim: &mut Sim<'_>,
+    number: usize,
+    working: &Rc<Cell<usize>>,
+    work: impl Future<Output = ()> + 'static,
+) {
     working.set(working.get() + 1);
     let working = working.clone();
     sim.client(host(number), async move {
@@ -81,7 +91,7 @@ fn start(sim: &mut Sim<'_>, number: usize, working: &Rc<Cell<usize>>, work: impl
 }
 
 /// Until everybody has come to an end; what kept them from it otherwise.
-fn course(
+pub(crate) fn course(
     sim: &mut Sim<'_>,
     faults: &Faults,
     record: &Record,
@@ -103,7 +113,7 @@ fn course(
 }
 
 /// Returns what is at the server at that time, beside the memory of the last token.
-fn residue(store: &mut Store, at: Duration) -> Option<String> {
+pub(crate) fn residue(store: &mut Store, at: Duration) -> Option<String> {
     store.now = clock(at);
     let foreign = Data::Text(FOREIGN.to_vec());
     let mut keys: Vec<_> = store.keys().into_iter().filter(|key| !key.ends_with(b":tokens")).collect();
@@ -112,7 +122,8 @@ fn residue(store: &mut Store, at: Duration) -> Option<String> {
     (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
 }
 
-async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
+/// Serves these data.
+pub(crate) async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
     let server = Server::new(store)?;
     let listener = turmoil::net::TcpListener::bind(("0.0.0.0", 6379)).await?;
     loop {

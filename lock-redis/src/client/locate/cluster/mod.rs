@@ -29,11 +29,11 @@ use tokio::sync::Notify;
 
 use crate::address::Address;
 use crate::client::dial::{Commands, Dial, Opener};
-use crate::client::link::call::Call;
-use crate::client::link::request::{Failed, Raw, Reply, Request};
+use crate::client::link::predecessors::Predecessors;
+use crate::client::link::request::{Failed, Raw, Reply};
 use crate::client::link::{Link, Live, NO_TIME, SendTurn};
-use crate::client::predecessors::Predecessors;
 use crate::error::{cause, is_of_connection, nowhere};
+use crate::store::call::{Call, Request};
 use crate::store::scripts::Script;
 use crate::store::slot::slot;
 use map::{Map, Nodes};

@@ -5,15 +5,16 @@
 -- KEYS, ARGV and reply as in acquire.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [10] is the
 --      token, which is noted already, and [11] the time in ms
 local mode = ARGV[9]
+local mine, next, group, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used'))
+local token, ms = ARGV[10], ARGV[11]
+if not token then
+  local time = redis.call('TIME')
+  token, ms = time[1] .. string.sub('00000' .. time[2], -6), time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local permits, limit = string.match(mode, '^P(%d+)/(%d+)$')
+local wanted = limit and 'P/' .. limit or mode
 do
-  local mine, next, group, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used'))
-  local token, ms = ARGV[10], ARGV[11]
-  if not token then
-    local time = redis.call('TIME')
-    token, ms = time[1] .. string.sub('00000' .. time[2], -6), time[1] * 1000 + math.floor(time[2] / 1000)
-  end
-  local permits, limit = string.match(mode, '^P(%d+)/(%d+)$')
-  local wanted, weight, room = limit and 'P/' .. limit or mode, tonumber(permits or 1), false
+  local weight, room = tonumber(permits or 1), false
   if not next then
     room = redis.call('EXISTS', KEYS[1], KEYS[2] or KEYS[1]) == 0
     next, used = math.huge, 0

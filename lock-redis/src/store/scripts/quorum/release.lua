@@ -9,25 +9,26 @@
 --     [5] '1' if the nonce is the id of a client that waits no longer  [6] after how many ms the told client asks
 --     [7] '1' to reserve the lock for it
 -- Reply <nonce>+ and how many other clients wait, if it was held under this nonce and is free now; <nonce>- and why it was
--- freed by force otherwise
+-- freed by force otherwise. In a batch also how many clients that are gone were passed over
 local nonce, channels = ARGV[1], ARGV[4]
 
 -- For how long the lock is reserved, ms: a push and a request take less.
 local RESERVED = 50
 
--- Clients that are gone are forgotten on the way, so many at most.
+-- Clients that are gone are forgotten on the way, so many at most; returns how many.
 local function tell_next()
-  for _ = 1, 64 do
+  for gone = 0, 63 do
     local client = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-    if not client then return end
+    if not client then return gone end
     redis.call('ZREM', KEYS[3], client)
     local told = redis.pcall('PUBLISH', channels .. client, 'P' .. ARGV[6] .. ':' .. KEYS[1])
     if type(told) == 'number' and told > 0 then
       -- Without memory for it the lock is simply free.
       if ARGV[7] == '1' then redis.pcall('SET', KEYS[1], client .. ':0:0:', 'PX', RESERVED) end
-      return
+      return gone
     end
   end
+  return 64
 end
 
 if ARGV[5] == '1' then redis.call('ZREM', KEYS[3], nonce) end
@@ -39,10 +40,9 @@ if held and string.sub(held, 1, 32) == nonce and tonumber(string.match(held, ':(
   end
   redis.call('DEL', KEYS[1])
   local waiting = redis.call('ZCARD', KEYS[3])
-  if channels ~= '' then tell_next() end
-  return nonce .. '+' .. waiting
+  return nonce .. '+' .. waiting, channels ~= '' and tell_next() or 0
 end
-if channels ~= '' and not held then tell_next() end
+local gone = channels ~= '' and not held and tell_next() or 0
 local forced = redis.call('GET', KEYS[2])
-if forced and string.sub(forced, 1, 32) == nonce then return nonce .. '-' .. string.sub(forced, 34) end
-return nonce .. '-'
+if forced and string.sub(forced, 1, 32) == nonce then return nonce .. '-' .. string.sub(forced, 34), gone end
+return nonce .. '-', gone

@@ -1,0 +1,117 @@
+//! The one task of a client: it waits for the answers for which no caller waits, and releases what servers that could
+//! not be reached still hold. When the client is gone it finishes the former, and closes the connections.
+//!
+//! It waits for [`MOST`] operations at once, and as many more stand before it: those that end while nobody answers for an
+//! operation timeout. The requests of further ones are given up, which costs nothing but time: a release among them is owed
+//! from then on ([`Member::release`]), and whatever else they would have told is found out anew, or forgotten by the servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::supervised;
+use tokio::sync::{Mutex, Notify, mpsc};
+
+use super::member::Member;
+
+/// The time between two looks whether a server can be reached again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The number of operations whose last answers are waited for at once, and of those that stand before them.
+const MOST: usize = 16_384;
+
+/// The owed releases that are sent to one server at each look, at most: whoever asks for a lock meanwhile waits behind them.
+const OWED_AT_ONCE: usize = 1024;
+
+/// The rest of an operation for which no caller waits.
+pub(super) type Unfinished = BoxFuture<'static, ()>;
+
+/// Starts the task, on the present runtime, for these members, which say through `owing` that they have something to release.
+/// It finishes what it is sent, and ends when the last sender is gone.
+pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> mpsc::Sender<Unfinished> {
+    let (sender, inbox) = mpsc::channel(MOST);
+    let inbox = Arc::new(Mutex::new(inbox));
+    let finish = move || run(members.clone(), owing.clone(), inbox.clone());
+    tokio::spawn(supervised("quorum", finish));
+    sender
+}
+
+async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, inbox: Arc<Mutex<mpsc::Receiver<Unfinished>>>) {
+    // For this task alone; one that takes its place after a panic goes on with it.
+    let mut inbox = inbox.lock().await;
+    let mut rest = FuturesUnordered::new();
+    let mut look_at = SystemClock.now().plus(LOOK_EVERY);
+    loop {
+        let owes = members.iter().any(|member| member.owes());
+        tokio::select! {
+            next = inbox.recv(), if rest.len() < MOST => match next {
+                Some(next) => rest.push(next),
+                None => break,
+            },
+            Some(()) = rest.next() => {}
+            () = owing.notified() => {}
+            () = SystemClock.sleep_until(look_at), if owes => {}
+        }
+        let now = SystemClock.now();
+        if now >= look_at {
+            look_at = now.plus(LOOK_EVERY);
+            for member in &*members {
+                let room = MOST.saturating_sub(rest.len()).min(OWED_AT_ONCE);
+                rest.extend(member.send_owed(room));
+            }
+        }
+    }
+    while rest.next().await.is_some() {}
+    for member in &*members {
+        member.link.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::resume_unwind;
+
+    use lock_testkit::testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_operations_are_finished_at_once_than_the_bound_says() {
+        let background = start(Arc::new([]), Arc::default());
+        let unanswered = Arc::new(());
+        let give = || {
+            let held = unanswered.clone();
+            let _ = background.try_send(Box::pin(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            }));
+        };
+        // Ours is one more.
+        while Arc::strong_count(&unanswered) < 2 * MOST + 1 {
+            give();
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..1000 {
+            give();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(&unanswered), 2 * MOST + 1);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_what_is_finished_does_not_end_the_task() {
+        let background = start(Arc::new([]), Arc::default());
+        let _ = background.try_send(Box::pin(async { resume_unwind(Box::new("a mistake, planted by the test")) }));
+        let (finished, mut told) = mpsc::channel(1);
+        testing::eventually("something else is finished", testing::PROMPTLY, async || {
+            let finished = finished.clone();
+            // What is finished beside a mistake may go with it.
+            let _ = background.try_send(Box::pin(async move { finished.try_send(()).unwrap_or_default() }));
+            told.try_recv().is_ok()
+        })
+        .await;
+    }
+}

@@ -1,0 +1,181 @@
+//! The waiters of one client: hand-overs among them, and news of releases.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use futures_util::FutureExt;
+use lock_core::Owner;
+use lock_core::driver::Kind;
+
+use super::*;
+
+fn queues() -> (Arc<Queues>, Arc<AtomicUsize>) {
+    let passed = Arc::<AtomicUsize>::default();
+    let count = passed.clone();
+    let stop_waiting = move |lock: &str| {
+        assert_eq!(lock, "a");
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    (Queues::new(2, Box::new(stop_waiting)), passed)
+}
+
+fn grant() -> GrantId {
+    GrantId::random().unwrap()
+}
+
+/// A client that has entered may register at once, and is not to be taken out again.
+#[test]
+fn nobody_enters_while_a_client_is_taken_out_of_the_waiters() {
+    assert!(!is_overtaken(drop_registered), "at the end of a queue");
+    assert!(!is_overtaken(|queues| queues.told("a", 0, Duration::ZERO)), "by news");
+    assert!(!is_overtaken(|queues| queues.hand_over("a", Duration::ZERO)), "by a hand-over");
+    assert!(!is_overtaken(|queues| queues.note_registered("a")), "by a late answer");
+}
+
+/// Whether another thread can enter a queue while the client is being taken out of the waiters.
+fn is_overtaken(stops: impl FnOnce(&Arc<Queues>)) -> bool {
+    let (begins, begun) = mpsc::channel();
+    let (enters, entered) = mpsc::channel();
+    let (entered, overtaken) = (Mutex::new(entered), Arc::<AtomicUsize>::default());
+    let count = overtaken.clone();
+    let stop_waiting = move |_: &str| {
+        begins.send(()).unwrap();
+        // It cannot come while this call lasts; if it could, it would at once.
+        if locked(&entered).recv_timeout(Duration::from_millis(200)).is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let queues = Queues::new(2, Box::new(stop_waiting));
+    let others = queues.clone();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv().unwrap();
+            let _place = others.enter("a", false);
+            // Nobody listens any more if it was not overtaken.
+            let _ = enters.send(());
+        });
+        stops(&queues);
+    });
+    overtaken.load(Ordering::Relaxed) > 0
+}
+
+fn drop_registered(queues: &Arc<Queues>) {
+    let place = queues.enter("a", false);
+    place.registers(true);
+}
+
+#[test]
+fn a_release_is_handed_over_to_a_waiter_of_the_same_client_and_otherwise_told() {
+    let (queues, _) = queues();
+    let told = |here, elsewhere| Handover { here, elsewhere, pause: Duration::ZERO };
+    assert_eq!(queues.released("a", grant(), false), told(false, true), "nobody waits");
+    let (place, id) = (queues.enter("a", false), grant());
+    assert_eq!(queues.released("a", id, false), told(false, true), "a grant of a try");
+    place.granted(id);
+    assert_eq!(queues.released("a", id, false), told(true, false));
+    assert_eq!(queues.released("a", id, false), told(false, true), "a repetition");
+}
+
+#[test]
+fn a_grant_that_has_ended_without_a_release_is_waited_for_no_more() {
+    let (queues, _) = queues();
+    let (place, id) = (queues.enter("a", false), grant());
+    assert_eq!(place.held_here_since_answer(), None);
+    place.granted(id);
+    queues.ended("a", grant());
+    assert!(place.held_here_since_answer().is_some(), "another one has ended");
+    queues.ended("a", id);
+    assert_eq!(place.held_here_since_answer(), None);
+    queues.ended("b", id);
+}
+
+#[test]
+fn a_run_of_hand_overs_ends_if_others_wait() {
+    let (queues, _) = queues();
+    let place = queues.enter("a", false);
+    queues.set_others_wait("a", true);
+    let mut stayed = 0;
+    loop {
+        let id = grant();
+        place.granted(id);
+        let Handover { here, elsewhere, .. } = queues.released("a", id, false);
+        assert!(here);
+        if elsewhere {
+            break;
+        }
+        stayed += 1;
+    }
+    assert!((1..=20).contains(&stayed), "{stayed}");
+}
+
+#[test]
+fn news_that_nobody_waits_for_is_passed_on() {
+    let (queues, passed) = queues();
+    queues.told("a", 0, Duration::ZERO);
+    queues.hand_over("a", Duration::ZERO);
+    assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
+    let (first, second) = (queues.enter("a", false), queues.enter("a", false));
+    queues.hand_over("a", Duration::ZERO);
+    drop(first);
+    assert_eq!(passed.load(Ordering::Relaxed), 2, "the second one has it");
+    drop(second);
+    assert_eq!(passed.load(Ordering::Relaxed), 3, "the last one left without asking");
+    assert!(locked(&queues.queues).is_empty());
+}
+
+#[test]
+fn a_registration_that_is_heard_of_late_ends_with_the_last_waiter() {
+    let (queues, passed) = queues();
+    let place = queues.enter("a", false);
+    queues.note_registered("a");
+    assert_eq!(passed.load(Ordering::Relaxed), 0, "somebody waits");
+    drop(place);
+    assert_eq!(passed.load(Ordering::Relaxed), 1);
+    queues.note_registered("a");
+    assert_eq!(passed.load(Ordering::Relaxed), 2, "nobody waits");
+}
+
+#[tokio::test]
+async fn a_grant_that_has_ended_without_a_release_has_the_first_waiter_ask() {
+    let (queues, _) = queues();
+    let (holder, id) = (queues.enter("a", false), grant());
+    holder.granted(id);
+    let first = queues.enter("a", false);
+    drop(holder);
+    let mut pause = pin!(first.pause(BootInstant::FAR_FUTURE));
+    assert!(pause.as_mut().now_or_never().is_none(), "the lock is held");
+    queues.ended("a", id);
+    assert!(pause.now_or_never().is_some(), "nobody tells that it is free");
+}
+
+#[tokio::test]
+async fn a_waiter_behind_the_first_is_as_patient_as_the_first_one_is_between_two_requests() {
+    let (queues, _) = queues();
+    let (first, second) = (queues.enter("a", false), queues.enter("a", false));
+    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+    attempt.patience = Duration::from_millis(1);
+    first.first(&attempt, Deadline::NEVER).await.unwrap();
+    first.answered(true);
+    let within = Deadline::after(SystemClock.now(), AGAIN / 4);
+    assert_eq!(second.first(&attempt, within).await.unwrap_err(), WaitEnded::Held, "nobody had asked again");
+    first.not_answered();
+    assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
+}
+
+#[tokio::test]
+async fn a_waiter_behind_the_first_ends_with_its_deadline_or_its_patience() {
+    let (queues, _) = queues();
+    let (first, second) = (queues.enter("a", false), queues.enter("a", false));
+    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+    first.first(&attempt, Deadline::NEVER).await.unwrap();
+    let soon = || Deadline::after(SystemClock.now(), Duration::from_millis(5));
+    assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown, "nothing was answered yet");
+    first.answered(true);
+    assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Held);
+    first.not_answered();
+    assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
+    attempt.patience = Duration::from_millis(5);
+    assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
+}
