@@ -14,7 +14,7 @@ const SHORT_OF_MEMORY: u64 = 90;
 
 const EVICTS: &str = "the server evicts items when its memory is full, locks too (start it with -M)";
 
-type Stats = HashMap<String, String>;
+pub(crate) type Stats = HashMap<String, String>;
 
 /// The server's setup as it was told last.
 pub(crate) struct ServerHealth {

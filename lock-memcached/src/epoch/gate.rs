@@ -12,7 +12,7 @@ use lock_core::driver::log;
 use lock_core::{Error, FencingToken, Guarantees, Phase};
 
 use crate::client::cas::OwnItem;
-use crate::client::health::ServerHealth;
+use crate::client::health::{ServerHealth, Stats};
 use crate::client::link::{InUse, Link, Looks};
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::client::rights::Rights;
@@ -24,6 +24,9 @@ use crate::store::keys::{Key, since_1970};
 
 /// Longest time that a server's clock takes to tick, with its steps of two and a busy machine.
 const LONGEST_TICK: Duration = Duration::from_millis(2_500);
+
+/// The most changes of an epoch by which it is opened and has its end.
+const OPENING_ROUNDS: usize = 3;
 
 /// Pause between two looks that are to show a tick.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -156,7 +159,7 @@ impl EpochGate {
     }
 
     fn look(&self) -> Option<Command> {
-        self.looks_at().map(|key| Command::Read { key: key.clone() })
+        self.looks_at().map(|key| Command::Peek { key: key.clone() })
     }
 
     /// Judges by the answer to [`look`](EpochGate::look), which was read at `answered`.
@@ -254,7 +257,7 @@ impl EpochGate {
     }
 
     async fn read(&self, connection: &mut InUse<'_>) -> Result<Option<Item>, Failure> {
-        connection.run_one(Command::Read { key: self.key.clone() }).await.item()
+        connection.run_one(Command::Peek { key: self.key.clone() }).await.item()
     }
 
     /// Opens a closed epoch, if it is time.
@@ -264,32 +267,48 @@ impl EpochGate {
             return Ok(());
         }
         let is_over = self.watch().closed_for(epoch, item.left, SystemClock.now(), since_1970()).is_zero();
-        if !is_over && (self.mode != RestartPolicy::EndEarly || !self.forgot_nothing(connection).await?) {
+        if !is_over && self.mode != RestartPolicy::EndEarly {
             return Ok(());
         }
-        let ends_at = since_1970().saturating_add(epoch::OPEN_FOR).as_secs();
-        let ends_at = u32::try_from(ends_at).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs());
-        let own = OwnItem { value: epoch.value(), seen: item.seen };
-        // If it has changed, somebody else was faster.
-        match connection.run_one(Command::AddOne { key: self.key.clone(), own, ends_at }).await {
-            CommandAnswer::Failed(failure) => Err(failure),
-            _ => Ok(()),
+        let stats = connection.stats("").await?;
+        if !is_over && !self.forgot_nothing(&stats) {
+            return Ok(());
         }
+        let ends_at = opened_ends_at(&stats)?;
+        let key = || self.key.clone();
+        let mut own = OwnItem { value: epoch.value(), seen: item.seen };
+        let mut change = Command::AddOne { key: key(), own, ends_at };
+        for _ in 0..OPENING_ROUNDS {
+            let mut answers = connection.run(vec![change, Command::Look { key: key() }]).await.into_iter();
+            own.seen = match CommandAnswer::expected(answers.next()) {
+                CommandAnswer::Done(seen) => seen,
+                CommandAnswer::Failed(failure) => return Err(failure),
+                // Somebody else was faster.
+                _ => return Ok(()),
+            };
+            own.value = Epoch { open: true, ..epoch }.value();
+            // While somebody reads the item, the server changes a copy of it, which keeps the former end.
+            match CommandAnswer::expected(answers.next()).item_seen()? {
+                Some(item) if item.left <= i64::from(epoch::CLOSED_FOR) => {}
+                _ => return Ok(()),
+            }
+            change = Command::Renew { key: key(), own, seconds: ends_at, is_strict: true };
+        }
+        Ok(())
     }
 
     /// Whether the server has been up for so long, and lost nothing meanwhile, that every earlier lease is over. Asked once the closed
     /// epoch is there: what is forgotten from then on takes the epoch with it. A server that took another one's place may have been up all
     /// the time, and says nothing of the leases there.
-    async fn forgot_nothing(&self, connection: &mut InUse<'_>) -> Result<bool, Failure> {
+    fn forgot_nothing(&self, stats: &Stats) -> bool {
         if self.link.has_moved() {
-            return Ok(false);
+            return false;
         }
-        let stats = connection.stats("").await?;
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());
         let none = |name| number(name) == Some(0);
         let up_for = Duration::from_secs(number("uptime").unwrap_or_default());
-        Ok(up_for > self.longest + Duration::from_secs(4)
-            && ["cmd_flush", "evictions", "slabs_moved", "slab_reassign_running"].into_iter().all(none))
+        up_for > self.longest + Duration::from_secs(4)
+            && ["cmd_flush", "evictions", "slabs_moved", "slab_reassign_running"].into_iter().all(none)
     }
 
     fn epoch(&self, item: &Item) -> Result<Epoch, Failure> {
@@ -303,6 +322,13 @@ impl EpochGate {
             self.longest
         )))
     }
+}
+
+/// The second at which an open epoch ends, by the server's own clock: by another one that is years behind it, the epoch would be over when it
+/// is opened.
+fn opened_ends_at(stats: &Stats) -> Result<u32, Failure> {
+    let time: u64 = stats.get("time").and_then(|time| time.parse().ok()).ok_or_else(Failure::senseless)?;
+    Ok(u32::try_from(time.saturating_add(epoch::OPEN_FOR.as_secs())).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs()))
 }
 
 /// The fencing token of what was taken with this CAS number.
@@ -351,6 +377,18 @@ mod tests {
         });
         let answered = async { (Vec::new(), Looks::Shared(Arc::new(both))) };
         gate.judged(answered, at(looks[0].0), gate.link.deadline()).await.1.unwrap()
+    }
+
+    #[test]
+    fn an_open_epoch_ends_years_after_the_server_s_own_time() {
+        let told = |time: &str| Stats::from([("time".to_owned(), time.to_owned())]);
+        let (year_2000, year_2037) = (946_684_800, 2_114_380_800_u64);
+        let years = u32::try_from(epoch::OPEN_FOR.as_secs()).unwrap();
+        assert_eq!(opened_ends_at(&told(&year_2000.to_string())).unwrap(), year_2000 + years);
+        assert_eq!(opened_ends_at(&told(&year_2037.to_string())).unwrap(), i32::MAX.unsigned_abs());
+        for unknown in [Stats::new(), told("noon"), told("-1")] {
+            assert!(opened_ends_at(&unknown).is_err(), "{unknown:?}");
+        }
     }
 
     /// The server stood between the looks of a batch, and after them: it has ticked once.

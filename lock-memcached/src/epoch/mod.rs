@@ -45,7 +45,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// to stand has [`crate::store::keys::MARGIN`] for the sum of both.
 const TOLERANCE: i64 = 2_500;
 
-/// The longest time between the answers of two looks that show a tick: no standstill beyond the tolerance fits between them.
+/// The longest time that looks may take to show a tick, from the first one's request to the last one's answer: no standstill beyond the
+/// tolerance fits into it.
 const TICKS_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Time for which an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
@@ -270,7 +271,7 @@ struct ServerClock {
     ahead: Option<i64>,
     before: Option<i64>,
     since: Option<BootInstant>,
-    /// The last look before the clock was seen to tick: the server's time, and when we were answered.
+    /// The last look before the clock was seen to tick: the server's time, and when we asked for it.
     first: Option<(i64, BootInstant)>,
     is_met_anew: bool,
     /// The server's time when it was first seen to be behind.
@@ -314,11 +315,16 @@ impl ServerClock {
         true
     }
 
-    /// Takes a look while there is no measure: of two looks that show a tick, the second becomes the first measure.
+    /// Takes a look while there is no measure: of two looks that show a tick, the second becomes the first measure. Nobody knows when a
+    /// look was answered between its request and the arrival of its answer, so all of that time counts.
     fn is_seen_to_tick(&mut self, time: i64, look: ClockLook) -> bool {
-        let before = self.first.replace((time, look.answered));
-        let ticks = self.is_met_anew
-            || before.is_some_and(|(first, at)| time > first && look.answered.since(at) <= TICKS_WITHIN);
+        let before = self.first.replace((time, look.asked));
+        let shown_since = if self.is_met_anew {
+            Some(look.asked)
+        } else {
+            before.filter(|(first, _)| time > *first).map(|(_, asked)| asked)
+        };
+        let ticks = shown_since.is_some_and(|asked| look.answered.since(asked) <= TICKS_WITHIN);
         if ticks {
             self.measure(time, look);
         }

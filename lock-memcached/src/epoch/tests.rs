@@ -200,7 +200,33 @@ fn a_tick_that_was_answered_late_shows_nothing() {
     let mut clock = ServerClock::default();
     assert!(!clock.runs(server.look(10_500, 10_501)));
     assert!(!clock.runs(server.look(11_050, 60_500)), "it stood for 49 s");
+    assert!(!clock.runs(server.look(60_520, 60_521)), "it may have ticked long ago");
+    assert!(!clock.runs(server.look(60_999, 60_999)));
+    assert!(clock.runs(server.look(61_000, 61_001)), "it ticks");
+}
+
+/// It answered at once, ticked, and stood then for as long as the answer was on its way.
+#[test]
+fn a_first_look_whose_answer_came_late_shows_no_tick() {
+    let server = PausedServer { phase: 0, drift: 0, stopped: 11_100, went_on: 60_500 };
+    let mut clock = ServerClock::default();
+    let late = ClockLook { answered: server.look(0, 60_495).answered, ..server.look(10_500, 10_500) };
+    assert!(!clock.runs(late));
+    assert!(!clock.runs(server.look(60_496, 60_500)), "it stood for 49 s between the two");
     assert!(clock.runs(server.look(60_520, 60_521)), "it has caught up");
+}
+
+/// By the instant of a late answer, the server would be seen to be behind too late.
+#[test]
+fn a_look_over_a_new_connection_is_a_measure_only_if_it_was_answered_soon() {
+    let server = PausedServer { phase: 0, drift: 0, stopped: 20_000, went_on: 26_000 };
+    let mut clock = ServerClock::default();
+    clock.set_met_anew(true);
+    let late = ClockLook { answered: server.look(0, 14_000).answered, ..server.look(10_500, 10_500) };
+    assert!(!clock.runs(late));
+    assert!(clock.runs(server.look(14_000, 14_001)));
+    clock.set_met_anew(false);
+    assert!(!clock.runs(server.look(25_999, 26_000)), "it stood for 6 s");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use lock_testkit::ms;
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
-use crate::support::{LEASE, client, open, pass, server};
+use crate::support::{LEASE, client, eventually, open, pass, server};
 
 /// Ways in which the server forgets.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +94,26 @@ fn after_a_restart_nobody_enters_while_the_former_holder_believes() {
 fn after_a_flush_nobody_enters_while_the_former_holder_believes() {
     about_time(async || {
         two_holders_never_meet(Forgets::Flush, 4).await;
+    });
+}
+
+/// Servers since 1.6.27 forget what was used in the second of a flush later than everything else.
+#[test]
+fn claims_do_not_use_the_epoch() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new()).await else { return };
+        let locks = open(&server).await;
+        let (mut claims, began) = (0_u32, Instant::now());
+        eventually("the epoch's last use is long ago", async || {
+            locks.mutex("other").lock().await.unwrap().release().await.unwrap();
+            claims += 1;
+            let told = server.client().command("me lock:epoch").await.unwrap();
+            let used =
+                told.split(" la=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse::<u64>().unwrap();
+            used >= 5
+        })
+        .await;
+        assert!(claims > 100, "{claims} claims in {:?}", began.elapsed());
     });
 }
 

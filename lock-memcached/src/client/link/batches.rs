@@ -376,7 +376,7 @@ async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: B
     let Some(until) = members.iter().map(|member| member.until).max() else { return Duration::ZERO };
     // One client has one epoch.
     let look =
-        members.iter().find_map(|member| member.look.clone()).map(|key| move || Command::Read { key: key.clone() });
+        members.iter().find_map(|member| member.look.clone()).map(|key| move || Command::Peek { key: key.clone() });
     // Of each command whose it is, and by when it has to be sent.
     let many = members.iter().map(|member| member.commands.len()).sum::<usize>() + 2;
     let (mut commands, mut owners) = (Vec::with_capacity(many), Vec::with_capacity(many));

@@ -188,7 +188,7 @@ impl Link {
         look: &Key,
         until: BootInstant,
     ) -> (Vec<CommandAnswer>, Looks) {
-        let read = || Command::Read { key: look.clone() };
+        let read = || Command::Peek { key: look.clone() };
         commands.insert(0, read());
         commands.push(read());
         // Boxed for the reason that is given at `run_by`.

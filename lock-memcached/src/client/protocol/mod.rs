@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Release { key: Key, own: OwnItem },
     /// Reads the item of a key. [`CommandAnswer::Item`] or [`CommandAnswer::Missing`].
     Read { key: Key },
+    /// Reads an item without using it: its last use stays where it was. As `Read`.
+    Peek { key: Key },
     /// Looks whether there is such a key. [`CommandAnswer::Item`], without its value, or [`CommandAnswer::Missing`].
     Look { key: Key },
     /// Gives an item more time, whosever it is, and reads it; only for what no lock depends on. As `Read`.
@@ -92,6 +94,7 @@ impl Command {
             | Self::AddOne { key, .. }
             | Self::Release { key, .. }
             | Self::Read { key }
+            | Self::Peek { key }
             | Self::Look { key }
             | Self::Keep { key, .. }
             | Self::Note { key, .. }
@@ -156,7 +159,7 @@ impl Command {
 
     /// Whether the command may change something at the server, even if no answer comes.
     pub(super) fn changes(&self) -> bool {
-        !matches!(self, Self::Read { .. } | Self::Look { .. })
+        !matches!(self, Self::Read { .. } | Self::Peek { .. } | Self::Look { .. })
     }
 
     /// Whether it can be put into words: the server knows such a key.
@@ -187,6 +190,7 @@ impl Command {
             Self::AddOne { own, ends_at, .. } => line.add(key, *own, 1, *ends_at),
             Self::Release { own, .. } => line.begin(b"md", key).number(b" C", own.seen.cas),
             Self::Read { .. } => line.begin(b"mg", key).word(b" v c t"),
+            Self::Peek { .. } => line.begin(b"mg", key).word(b" v c t u"),
             Self::Look { .. } => line.begin(b"mg", key).word(b" c t"),
             Self::Keep { seconds, .. } => line.begin(b"mg", key).word(b" v c t").number(b" T", u64::from(*seconds)),
             Self::Note { text, seconds, .. } => {
@@ -371,7 +375,10 @@ impl ReplyLine {
             Self::Stored(code) => (code, None, None),
         };
         let seen = seen(cas.unwrap_or_default());
-        let is_read = matches!(command, Command::Read { .. } | Command::Look { .. } | Command::Keep { .. });
+        let is_read = matches!(
+            command,
+            Command::Read { .. } | Command::Peek { .. } | Command::Look { .. } | Command::Keep { .. }
+        );
         match code {
             ReturnCode::En | ReturnCode::Nf => CommandAnswer::Missing,
             ReturnCode::Hd | ReturnCode::Va if is_read => {

@@ -38,6 +38,7 @@ fn of_the_crate(command: &Command) -> Result<MetaCommand, ClientError> {
             build_delete(key, &options)
         }
         Command::Read { .. } => get(true, None),
+        Command::Peek { .. } => get(true, None).map(|request| request.flag("u")),
         Command::Look { .. } => get(false, None),
         Command::Keep { seconds, .. } => get(true, Some(*seconds)),
         Command::Note { text, seconds, .. } => {
@@ -65,6 +66,7 @@ fn commands_are_in_the_words_of_the_client_crate() {
             Command::AddOne { key: key(), own, ends_at: seconds },
             Command::Release { key: key(), own },
             Command::Read { key: key() },
+            Command::Peek { key: key() },
             Command::Look { key: key() },
             Command::Keep { key: key(), seconds },
             Command::Note { key: key(), text, seconds },

@@ -143,11 +143,12 @@ fn classic_get(store: &mut Store, key: &[u8], answer: &mut Vec<u8>) {
 }
 
 fn stats(store: &Store, of: &[u8], answer: &mut Vec<u8>) {
-    let (uptime, flushes) = (store.uptime().to_string(), store.flushes().to_string());
+    let (uptime, time, flushes) = (store.uptime().to_string(), store.second().to_string(), store.flushes().to_string());
     let told: &[(&str, &str)] = match of {
         b"settings" => &[("cas_enabled", "yes"), ("evictions", "off")],
         b"" => &[
             ("uptime", &uptime),
+            ("time", &time),
             ("cmd_flush", &flushes),
             ("evictions", "0"),
             ("slabs_moved", "0"),
