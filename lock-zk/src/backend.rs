@@ -87,6 +87,16 @@ impl Backend for ZkBackend {
         self.releaser.cancel(attempt).await
     }
 
+    /// Whether nothing is left of it: a grant of which one node is gone may have others, which live as long as their session.
+    fn is_settled(&self, attempt: &Attempt) -> bool {
+        self.registry.get(attempt.id).is_none()
+    }
+
+    /// A held grant has its nodes: no request for another one is under way.
+    fn is_answered(&self, _attempt: &Attempt) -> bool {
+        true
+    }
+
     /// A node lives as long as its session, however long nobody could delete it.
     fn may_remain(&self, attempt: &Attempt) -> bool {
         self.registry.get(attempt.id).is_some_and(|registration| !registration.session.is_over())

@@ -113,20 +113,16 @@ impl Renewer {
         answers
     }
 
-    /// Leaves grants of which a node is gone, and what is left of them; why each is gone, if that is answered until then.
+    /// Gives up grants of which a node is gone; why each is gone, if that is answered until then. Their registrations stay until the rest
+    /// of their nodes is deleted: the core cancels a lost grant until it is settled (`Backend::is_settled`).
     async fn give_up(&self, lost: &[Arc<Registration>], until: Instant) -> Vec<LossReason> {
         // All of them are of the session that has answered.
         let Some(first) = lost.first() else { return Vec::new() };
         let grants: Vec<_> = lost.iter().map(|registration| registration.grant).collect();
         let reasons = self.force_releases.loss_reasons(&*first.session.connection, &grants);
         let reasons = timeout_at(until, reasons).await.unwrap_or_default();
-        for registration in lost {
-            for path in registration.paths() {
-                // Enqueued now; if it fails, the session's end does the same.
-                drop(registration.session.connection.delete(&path));
-            }
-            self.registry.deregister(registration);
-        }
+        // Whoever waits in this process behind one that is gone looks again.
+        lost.iter().for_each(|registration| self.registry.disown_node(registration));
         reasons
     }
 }

@@ -133,11 +133,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// May be dropped; the core repeats it.
     async fn cancel(&self, attempt: &Attempt) -> Result<Cancelled, Error>;
 
-    /// Whether no copy of a request of this attempt can reach the server any more. The core asks when the grant has ended;
-    /// after `false` it calls [`cancel`](Backend::cancel) until that says [`Cancelled::Settled`].
+    /// Whether nothing of this attempt is at the server, and no copy of a request of it can reach the server any more. The core asks when
+    /// the grant has ended; after `false` it calls [`cancel`](Backend::cancel) until that says [`Cancelled::Settled`].
     ///
     /// Only for backends that may send an acquisition twice, over two connections: the copy that is late would take the
-    /// lock again for somebody who has released it.
+    /// lock again for somebody who has released it. And for those whose server keeps a part of a grant of which another part is lost.
     fn is_settled(&self, _attempt: &Attempt) -> bool {
         true
     }

@@ -27,7 +27,7 @@
 //!   ([`Backend::may_remain`]).
 //! - Texts of users (labels, reasons) have at most 1 KiB.
 //! - When a grant has ended and [`Backend::is_settled`] says that a late copy of one of its requests may still be on its
-//!   way, `cancel` is called in the same manner.
+//!   way, or a part of it at the server, `cancel` is called in the same manner.
 //!
 //! A backend keeps tasks of its own alive: [`supervised`] starts one again that has panicked, and [`log`] keeps the panics of a
 //! subscriber from it. What many tasks ask for at the same moment may go to its server together ([`Batch`]).

@@ -161,6 +161,25 @@ async fn a_permit_whose_answer_is_lost_is_found_and_is_one() {
 }
 
 #[tokio::test]
+async fn what_is_left_of_a_lost_grant_is_deleted_also_when_the_connection_is_lost_with_the_deletion() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let locks = client(&over([&link]), LASTING).await;
+    let kept = locks.mutex("kept").lock().await.unwrap();
+    let held = locks.semaphore("cut", 2).with_ttl(ms(60_000)).acquire_many(2).await.unwrap();
+    let nodes: Vec<_> = listed(&truth, "cut/leases").await.into_iter().collect();
+    assert!(truth.delete(&format!("/lock/semaphore/cut/leases/{}", nodes[0])).await.unwrap());
+    // The first request that names the other one looks for it, and the next one deletes it.
+    let cut = link.inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(2, &nodes[1]));
+    fails(soon("the look", PROMPTLY, held.extend(ms(60_000))).await, ErrorKind::Lost);
+    cut.applied(PROMPTLY).await.unwrap();
+    eventually("nothing is left", PROMPTLY, async || listed(&truth, "cut/leases").await.is_empty()).await;
+    // In the session in which it was held.
+    assert!(kept.is_held());
+    kept.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn whoever_may_not_make_the_directory_anew_has_a_place_in_the_queue() {
     let Some(server) = server().await else { return };
     let truth = server.client().await.unwrap();
