@@ -6,6 +6,7 @@
 
 mod connect;
 mod error;
+mod flush;
 mod pending;
 mod scheduler;
 mod sending;

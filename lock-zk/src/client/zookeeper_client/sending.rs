@@ -15,10 +15,11 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::task::yield_now;
 use zookeeper_client::{Client, Error, MultiReadResult};
 
+use super::flush::Flush;
 use super::pending::Tracked;
 use super::scheduler::{self, Backlog, Dispatch, LongListings};
 use super::transactions::{self, Refused, is_refusal, unexpected};
-use super::waiting::{self, AnswerSender, Append, Delete, Flush, HandOver, List, RequestFuture, Waiting};
+use super::waiting::{self, AnswerSender, Append, Delete, HandOver, List, RequestFuture, Waiting};
 use super::{Failure, Names};
 
 /// Sends what waits at the end of each turn of the runtime, so that only so many are under way at once. Ends at once when the
