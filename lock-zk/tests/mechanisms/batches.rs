@@ -1,7 +1,7 @@
 //! Requests that many tasks make at one moment and that travel together: each has its own outcome, token and cancellation.
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
+use futures_util::{FutureExt, join};
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::zookeeper::{Acl, NodeKind, ZooKeeperClient};
@@ -109,6 +109,29 @@ async fn one_that_lacks_its_directory_is_no_matter_of_the_others() {
     let held = lock_all(&mutexes(&locks)).await;
     left(&truth, |_| 1).await;
     release_all(held).await;
+    left(&truth, |_| 0).await;
+}
+
+/// The readers' directory is listed once for all of them, and one of them has its place later than that.
+#[tokio::test]
+async fn a_place_whose_batch_was_refused_is_in_the_listing_behind_it() {
+    const READERS: usize = 8;
+    let Some(server) = server().await else { return };
+    let (locks, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    prepare(&locks).await;
+    let (mutexes, lock) = (mutexes(&locks), locks.rwlock("beside"));
+    lock.read().await.unwrap().release().await.unwrap();
+    assert!(truth.delete("/lock/mutex/together-07").await.unwrap());
+    let reading = join_all((0..READERS).map(|_| lock.try_read()));
+    let (held, read) = soon("all of them", PROMPTLY, async { join!(lock_all(&mutexes), reading) }).await;
+    let read: Vec<_> = read.into_iter().map(|read| read.unwrap().expect("nobody writes")).collect();
+    let names = truth.children("/lock/rwlock/beside").await.unwrap().unwrap();
+    assert_eq!(names.len(), READERS, "one who does not see its own place has asked for another one");
+    release_all(held).await;
+    for released in join_all(read.into_iter().map(|read| read.release())).await {
+        released.unwrap();
+    }
+    assert!(truth.children("/lock/rwlock/beside").await.unwrap().unwrap_or_default().is_empty());
     left(&truth, |_| 0).await;
 }
 

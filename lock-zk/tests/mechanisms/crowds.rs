@@ -1,6 +1,6 @@
 //! Hundreds of waiters of one client: each costs as much as one, whatever their number.
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
 
 use lock_testkit_servers::zookeeper::ZooKeeperClient;
 
@@ -9,6 +9,8 @@ use crate::support::{LASTING, PROMPTLY, client, eventually, ms, server, soon};
 
 /// The readers behind a writer.
 const READERS: usize = 500;
+/// The tasks that wait for one mutex.
+const LOCKERS: usize = 500;
 /// The waiters for permits.
 const WAITERS: usize = 600;
 
@@ -22,6 +24,12 @@ async fn listing(truth: &ZooKeeperClient, directory: &str, number: usize) -> u64
     .await
 }
 
+/// So many bytes that came are far fewer listings than so many waiters.
+fn few_listings(came: u64, listing: u64, waiters: usize) {
+    let listings = came / listing;
+    assert!(listings < waiters as u64 / 4, "{came} bytes, which are {listings} listings, for {waiters} waiters");
+}
+
 #[tokio::test]
 async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
     let Some(server) = server().await else { return };
@@ -29,6 +37,7 @@ async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
     let (readers, truth) = (client(&meter.url(), LASTING).await, server.client().await.unwrap());
     let written = writers.rwlock("crowd").write().await.unwrap();
     let lock = readers.rwlock("crowd").with_ttl(LASTING);
+    let before = meter.bytes();
     let reading = (0..READERS).map(|_| {
         let lock = lock.clone();
         tokio::spawn(async move { lock.read().await })
@@ -37,15 +46,39 @@ async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
     let listing = listing(&truth, "/lock/rwlock/crowd", READERS + 1).await;
     // Answered behind the listings of all of them.
     assert_eq!(lock.inspect().await.unwrap().waiters.len(), READERS);
+    few_listings(meter.bytes() - before, listing, READERS);
     let before = meter.bytes();
     written.release().await.unwrap();
     let held = soon("every reader is granted", PROMPTLY * 3, join_all(reading)).await;
-    let came = meter.bytes() - before;
-    let listings = came / listing;
-    assert!(listings < READERS as u64 / 4, "{came} bytes, which are {listings} listings, for {READERS} readers");
+    few_listings(meter.bytes() - before, listing, READERS);
     for held in held {
         drop(held.unwrap().unwrap());
     }
+}
+
+#[tokio::test]
+async fn mutexes_of_one_client_that_come_at_one_moment_list_their_queue_together() {
+    let Some(server) = server().await else { return };
+    let (meter, holders) = (Meter::to(server.address()).await, client(server.url(), LASTING).await);
+    let (waiters, truth) = (client(&meter.url(), LASTING).await, server.client().await.unwrap());
+    let held = holders.mutex("crowd").lock().await.unwrap();
+    let mutex = waiters.mutex("crowd").with_ttl(LASTING);
+    let before = meter.bytes();
+    // All of them ask before one has its place.
+    let mut locking: Vec<_> = (0..LOCKERS).map(|_| Box::pin(mutex.lock())).collect();
+    let waiting = async {
+        let listing = listing(&truth, "/lock/mutex/crowd", LOCKERS + 1).await;
+        // Answered behind the listings of all of them.
+        assert_eq!(mutex.inspect().await.unwrap().waiters.len(), LOCKERS);
+        few_listings(meter.bytes() - before, listing, LOCKERS);
+    };
+    tokio::select! {
+        biased;
+        granted = select_all(&mut locking) => panic!("granted while another has it: {:?}", granted.0),
+        () = waiting => {}
+    }
+    drop(locking);
+    held.release().await.unwrap();
 }
 
 /// The name is so long that there is room for some forty watches; the others look now and then whether the writer is there.

@@ -161,7 +161,8 @@ impl Sending {
                     // What was listed does not show what is made now.
                     drop(listed);
                     let hand_overs = hand_overs.into_iter().map(Waiting::HandOver);
-                    return sending.send_singly(hand_overs.chain(appends.into_iter().map(Waiting::Append))).await;
+                    let appends = appends.into_iter().map(|append| Waiting::Append(append.resent()));
+                    return sending.send_singly(hand_overs.chain(appends)).await;
                 }
                 Ok(Ok((made, placed))) => (Ok(made), Ok(placed)),
                 Err(failure) => {
@@ -171,9 +172,16 @@ impl Sending {
             };
             // First those for whom somebody waits.
             outcomes(hand_overs, made).for_each(|(hand_over, made)| hand_over.tell(made));
-            let (created, lists): (Vec<_>, Vec<_>) = appends.into_iter().map(Append::into_parts).unzip();
+            let (mut created, mut lists, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+            for append in appends {
+                let (answer, list, from_flush) = append.into_parts();
+                created.push(answer);
+                lists.extend(list);
+                shared.push(from_flush);
+            }
             tell(created, placed);
-            sending.tell_lists(lists.into_iter().flatten().collect(), listed).await;
+            sending.tell_lists(lists, listed).await;
+            join_all(shared).await;
         })
     }
 
@@ -250,7 +258,7 @@ impl Sending {
 fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> RequestFuture {
     match request {
         Waiting::Append(append) => {
-            let (place, (created, list)) = (append.place.clone(), append.into_parts());
+            let (place, (created, list, shared)) = (append.place.clone(), append.into_parts());
             let made = dispatch.track(scheduler::create(client.clone(), place));
             let listed = list.map(|list| singly(dispatch, client, Waiting::List(list)));
             Box::pin(async move {
@@ -259,6 +267,7 @@ fn singly(dispatch: &Dispatch, client: &Arc<Client>, request: Waiting) -> Reques
                 if let Some(listed) = listed {
                     listed.await;
                 }
+                shared.await;
             })
         }
         Waiting::HandOver(hand_over) => {

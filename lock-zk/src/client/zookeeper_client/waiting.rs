@@ -5,8 +5,6 @@
 //! before a deletion that was asked for first. The exception is the deletion of what the same flush hands over: it goes behind the
 //! hand-over. Nobody deletes a node before the answer to its making, or a listing behind that, has told its path.
 //!
-//! A directory is listed once for all who ask in one flush: each of them had asked before that was sent.
-//!
 //! One transaction has one number, and the number is a token: two places in one directory never go together, and keep their order.
 
 use std::collections::{HashMap, HashSet};
@@ -42,6 +40,9 @@ pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The way to tell an answer.
 pub(super) type AnswerSender<T> = oneshot::Sender<Result<T, Failure>>;
 
+/// The way to hear an answer.
+type AnswerReceiver<T> = oneshot::Receiver<Result<T, Failure>>;
+
 impl Waiting {
     /// Whether it is still to be sent: somebody waits for its answer, or it deletes something.
     pub(super) fn is_wanted(&self) -> bool {
@@ -55,7 +56,7 @@ impl Waiting {
     /// The number of requests of which it is one, or two. A batch is as many as its parts: it takes as long on a slow link.
     pub(super) fn turns(&self) -> usize {
         match self {
-            Self::Append(append) => 1 + usize::from(append.listed.is_some()),
+            Self::Append(append) => 1 + usize::from(append.listing().is_some()),
             _ => 1,
         }
     }
@@ -96,19 +97,68 @@ pub(super) struct Place {
 pub(super) struct Append {
     pub(super) place: Arc<Place>,
     pub(super) created: AnswerSender<Created>,
-    pub(super) listed: Option<AnswerSender<Names>>,
+    pub(super) listed: Option<ListedBehind>,
+}
+
+/// The listing behind a place.
+pub(super) struct ListedBehind {
+    answer: AnswerSender<Names>,
+    /// The answer to the one listing of a flush for all of its places in the directory: none is asked for right behind this place then.
+    shared: Option<AnswerReceiver<Names>>,
+}
+
+impl ListedBehind {
+    /// A listing right behind the place.
+    pub(super) fn new(answer: AnswerSender<Names>) -> Self {
+        Self { answer, shared: None }
+    }
+
+    /// Tells what the flush's listing shows, if that is the one for this place.
+    async fn tell_shared(self) {
+        if let Some(shared) = self.shared
+            && let Ok(listed) = shared.await
+        {
+            // Nobody may wait for it any more.
+            let _ = self.answer.send(listed);
+        }
+    }
 }
 
 impl Append {
-    /// Returns the directory to list, if there is one.
+    /// Returns the directory to list right behind it, if there is one.
     pub(super) fn listing(&self) -> Option<Arc<str>> {
-        self.listed.as_ref().map(|_| self.place.directory.clone())
+        self.listed.as_ref().filter(|listed| listed.shared.is_none()).map(|_| self.place.directory.clone())
     }
 
-    /// Returns how to tell of the place, and the listing.
-    pub(super) fn into_parts(self) -> (AnswerSender<Created>, Option<List>) {
+    /// Has it share the flush's listing of its directory, and returns its part in that.
+    pub(super) fn share(&mut self) -> Option<List> {
+        let path = self.listing()?;
+        let (answer, shared) = oneshot::channel();
+        self.listed.as_mut()?.shared = Some(shared);
+        Some(List { path, answers: vec![answer] })
+    }
+
+    /// Has it listed by itself again: its place is made behind the flush's listing, which does not show it.
+    pub(super) fn resent(mut self) -> Self {
+        if let Some(listed) = &mut self.listed {
+            listed.shared = None;
+        }
+        self
+    }
+
+    /// Returns how to tell of the place, the listing right behind it, and the end of the telling what another one shows.
+    pub(super) fn into_parts(self) -> (AnswerSender<Created>, Option<List>, impl Future<Output = ()> + Send + use<>) {
         let path = self.listing();
-        (self.created, path.zip(self.listed).map(|(path, answer)| List { path, answers: vec![answer] }))
+        let (own, shared) = match (path, self.listed) {
+            (Some(path), Some(listed)) => (Some(List { path, answers: vec![listed.answer] }), None),
+            (_, listed) => (None, listed),
+        };
+        let told = async move {
+            if let Some(shared) = shared {
+                shared.tell_shared().await;
+            }
+        };
+        (self.created, own, told)
     }
 }
 

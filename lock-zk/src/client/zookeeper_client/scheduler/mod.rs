@@ -23,7 +23,9 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::pending::{PendingRequests, Tracked, over};
 use super::transactions::Stamp;
-use super::waiting::{AnswerSender, Append, Delete, Exchange, HandOver, List, MOST_TOGETHER, Place, Waiting};
+use super::waiting::{
+    AnswerSender, Append, Delete, Exchange, HandOver, List, ListedBehind, MOST_TOGETHER, Place, Waiting,
+};
 use super::{Created, Failure, LONGEST_BACKLOG, Names, Priority, Response};
 
 /// The number of requests that may be under way without having waited, and of as many that did.
@@ -98,7 +100,8 @@ impl Scheduler {
             return (failed(Failure::no_room()), failed(Failure::no_room()));
         }
         let ((created, is_created), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
-        self.dispatch.enter(&mut way, Waiting::Append(Append { place, created, listed: Some(listed) }));
+        self.dispatch
+            .enter(&mut way, Waiting::Append(Append { place, created, listed: Some(ListedBehind::new(listed)) }));
         (answer_of(is_created), answer_of(is_listed))
     }
 
