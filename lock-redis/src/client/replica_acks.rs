@@ -123,52 +123,89 @@ impl ReplicaAcks {
 
 /// The task of one master; it ends when nothing was asked for a while, or the client is gone.
 async fn answer_all(opener: Arc<Opener>, needed: Replicas, server: Address, mut asked: mpsc::Receiver<AckRequest>) {
-    let mut present = None;
-    // A server that takes no connection is not dialled for each batch: it is known for a moment why.
-    let (mut pace, mut refusal) = (Pace::default(), None::<(RedisError, Instant)>);
+    let mut line = AckLine { opener, needed, server, kept: None, pace: Pace::default(), refusal: None };
     while let Some(first) = next(&mut asked, tokio::time::sleep(IDLE)).await {
         // Those who come while it is dialled share the first `WAIT`.
-        let connected = match present.take() {
-            Some(commands) => Ok(commands),
-            None => match &refusal {
-                Some((error, until)) if Instant::now() < *until => Err(error.clone()),
-                _ => {
-                    let dialled = opener.patient_commands(&server, needed.timeout).await;
-                    refusal = dialled.as_ref().err().map(|error| (error.clone(), Instant::now() + pace.pause()));
-                    dialled
-                }
-            },
-        };
+        let was_kept = line.kept.is_some();
+        let connected = line.connected().await;
         let mut batch = vec![first];
         while batch.len() < MOST
             && let Ok(next) = asked.try_recv()
         {
             batch.push(next);
         }
-        // What somebody asked for who has given up would only hold up the others.
-        let now = SystemClock.now();
-        batch.retain(|request| !request.answer.is_closed());
-        for late in batch.extract_if(.., |request| request.until <= now) {
-            let _ = late.answer.send(Err(NotAcknowledged::NoTime));
-        }
-        let Some(last) = batch.iter().map(|request| request.until).max() else {
-            present = connected.ok();
+        let Some(last) = still_wanted(&mut batch) else {
+            line.kept = connected.ok();
             continue;
         };
-        let outcome = match connected {
-            Ok(mut commands) => {
-                let patience = needed.timeout.min(last.since(now));
-                let outcome = acknowledge(&mut commands, Replicas { timeout: patience, ..needed }, &batch).await;
-                // A user that may not call `WAIT` will not over another connection either.
-                if outcome.as_ref().err().is_none_or(|error| error::code(error) == Some("NOPERM")) {
-                    (present, pace) = (Some(commands), Pace::default());
-                }
-                outcome
-            }
-            Err(error) => Err(error),
-        };
+        let mut outcome = line.acknowledge(connected, last, &batch).await;
+        // A connection that was idle may have ended unnoticed. A renewal may be repeated, whatever became of it.
+        if was_kept
+            && outcome.as_ref().err().is_some_and(error::is_of_connection)
+            && let Some(last) = still_wanted(&mut batch)
+        {
+            let connected = line.connected().await;
+            outcome = line.acknowledge(connected, last, &batch).await;
+        }
         tell_all(batch, outcome);
     }
+}
+
+/// The way to one master, whose connection is kept from one batch to the next.
+struct AckLine {
+    opener: Arc<Opener>,
+    needed: Replicas,
+    server: Address,
+    kept: Option<Commands>,
+    pace: Pace,
+    /// The reason why the server took no connection, and until when it is not dialled again.
+    refusal: Option<(RedisError, Instant)>,
+}
+
+impl AckLine {
+    /// The connection that was kept, or a new one.
+    async fn connected(&mut self) -> RedisResult<Commands> {
+        if let Some(commands) = self.kept.take() {
+            return Ok(commands);
+        }
+        // A server that takes no connection is not dialled for each batch: it is known for a moment why.
+        if let Some((error, until)) = &self.refusal
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        let dialled = self.opener.patient_commands(&self.server, self.needed.timeout).await;
+        self.refusal = dialled.as_ref().err().map(|error| (error.clone(), Instant::now() + self.pace.pause()));
+        dialled
+    }
+
+    /// Returns one answer for each, and how many replicas have all of them; waits for these until `last` at most.
+    async fn acknowledge(
+        &mut self,
+        connected: RedisResult<Commands>,
+        last: BootInstant,
+        batch: &[AckRequest],
+    ) -> RedisResult<(Vec<Value>, u32)> {
+        let mut commands = connected?;
+        let patience = self.needed.timeout.min(last.since(SystemClock.now()));
+        let outcome = acknowledge(&mut commands, Replicas { timeout: patience, ..self.needed }, batch).await;
+        // A user that may not call `WAIT` will not over another connection either.
+        if outcome.as_ref().err().is_none_or(|error| error::code(error) == Some("NOPERM")) {
+            (self.kept, self.pace) = (Some(commands), Pace::default());
+        }
+        outcome
+    }
+}
+
+/// Leaves those in the batch that somebody still waits for, and says until when at most; `None` if nobody does.
+fn still_wanted(batch: &mut Vec<AckRequest>) -> Option<BootInstant> {
+    // What somebody asked for who has given up would only hold up the others.
+    let now = SystemClock.now();
+    batch.retain(|request| !request.answer.is_closed());
+    for late in batch.extract_if(.., |request| request.until <= now) {
+        let _ = late.answer.send(Err(NotAcknowledged::NoTime));
+    }
+    batch.iter().map(|request| request.until).max()
 }
 
 /// The next request; `None` if there is none until then, or nobody is left to ask. After the time is over none can come any more, and

@@ -111,6 +111,23 @@ fn a_grant_that_too_few_replicas_have_is_refused_and_undone() {
     });
 }
 
+/// A server's `timeout` and a proxy's reset end an idle connection likewise.
+#[test]
+fn a_connection_that_died_between_two_grants_fails_neither() {
+    about_time(async || {
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let both = insisting(deployment.url(), 2).await;
+        obtain(&both, "wait", PROMPTLY).await.release().await.unwrap();
+        let master = deployment.master().await.unwrap();
+        let killed = say(master, "CLIENT KILL TYPE normal").await.as_int();
+        assert!(killed.is_some_and(|killed| killed >= 2), "{killed:?} connections, and not those of the client");
+        let mutex = both.mutex("wait");
+        eventually("the link is back", PROMPTLY, async || mutex.inspect().await.ok()).await;
+        let next = mutex.try_lock().await.unwrap().expect("nobody holds it");
+        next.release().await.unwrap();
+    });
+}
+
 #[test]
 fn a_record_that_too_few_replicas_have_is_not_told_to_be_written() {
     about_time(async || {
