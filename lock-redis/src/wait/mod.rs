@@ -33,8 +33,10 @@ use crate::client::link::request::Failed;
 use crate::client::links::Links;
 use crate::store::keys::{KeySpace, Keys};
 
-/// The pause before asking again after an answer that says that the server cannot serve now.
+/// The first pause before asking again after an answer that says that the server cannot serve now, and the longest before jitter, which at
+/// most doubles it: a server that can serve again hears of every wait within a second, and of ten thousand waits not all the time.
 const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The waits of one client for locks.
 #[derive(Debug)]
@@ -109,10 +111,15 @@ impl Waits {
         Before { mut silent_since, mut unknown, mut failed, mut caller }: Before<'_>,
     ) -> Result<Option<Grant>, Error> {
         let (waiting, mut ticket) = (self.queues.enter(attempt.id, &keys), None);
+        // The pauses after requests that failed, since the last answer.
+        let mut pauses = None;
         loop {
             let (stays, until) = (Stays::AtTicket(ticket), self.until(attempt, deadline));
             let answer = self.acquirer.ask(&keys, attempt, stays, until, failed.take()).await;
             drop(caller.take());
+            if answer.is_ok() {
+                pauses = None;
+            }
             let error = match answer {
                 Ok(AcquireReply::Granted(grant)) => {
                     waiting.ends_granted();
@@ -158,7 +165,10 @@ impl Waits {
             if !error.is_definite() {
                 unknown.get_or_insert(error);
             }
-            let due = now.plus(PAUSE).min(deadline.instant());
+            // The pauses never end.
+            let pause =
+                pauses.get_or_insert_with(|| wait::pauses(PAUSE, LONGEST_PAUSE)).next().unwrap_or(LONGEST_PAUSE);
+            let due = now.plus(pause).min(silent_since.plus(attempt.patience)).min(deadline.instant());
             SystemClock.sleep_until(due).await;
             let now = SystemClock.now();
             if wait::stood_still(due, now) {

@@ -1,10 +1,12 @@
 //! A server that answers, but refuses: out of memory, or a read-only replica.
 
-use lock_redis::{ErrorKind, Phase, Retry};
+use futures_util::future::join_all;
+use lock_redis::{ClientOptions, ErrorKind, Phase, RedisConfig, Retry};
 
 use crate::queue::QueuedTasks;
 use crate::server::{
-    HAND_OVER, PROMPTLY, SLACK, Server, about_time, eventually, key, long, ms, obtain, often, refused, renewed, soon,
+    HAND_OVER, PROMPTLY, SLACK, Server, about_time, configured, eventually, key, long, ms, obtain, often, refused,
+    renewed, runs, soon,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,6 +36,29 @@ async fn a_server_out_of_memory_refuses_definitely_and_leaves_nothing() {
     server.say("CONFIG SET maxmemory 0").await;
     soon("granted", HAND_OVER + SLACK, waiting).await.unwrap().unwrap().release().await.unwrap();
     server.is_as_new(&locks, "refusal").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waits_that_have_no_place_ask_a_server_that_refuses_less_and_less_often() {
+    let Some(server) = Server::start().await else { return };
+    let mut options = ClientOptions::default();
+    options.patience = ms(5000);
+    let locks = configured(RedisConfig::new(server.url()).with_client(options)).await.unwrap();
+    server.say("CONFIG SET maxmemory 1").await;
+    let waits = join_all((0..100).map(|i| {
+        let mutex = locks.mutex(format!("refusal/{i}"));
+        async move { mutex.lock().await }
+    }));
+    let shown = server.shown();
+    for (i, outcome) in soon("their patience ends", PROMPTLY, waits).await.into_iter().enumerate() {
+        let name = format!("refusal/{i}");
+        refused(outcome, &[ErrorKind::Unavailable], &[Phase::Acquire, Phase::Wait], &name, &shown);
+    }
+    // A tenth of a second after each other these would be 5,000.
+    let asked = runs(&server).await;
+    assert!(asked < 1500, "{asked} runs of scripts");
+    server.say("CONFIG SET maxmemory 0").await;
+    server.is_as_new(&locks, "refusal/0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
