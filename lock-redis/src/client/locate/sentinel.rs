@@ -1,8 +1,9 @@
 //! Sentinels: where the master is, and when that changes.
 //!
 //! All sentinels are asked at once. They may disagree while a failover is under way, and one that is cut off stays with
-//! what it knew; the answer of the highest configuration epoch counts, and among equals the most frequent one. Whether
-//! the server found there is a master is asked of itself ([`Locate::wants_master`]).
+//! what it knew; the answer of the highest configuration epoch counts, and among equals the most frequent one. The highest
+//! one is remembered for a while, as those that know it may not answer the next time. Whether the server found there is a
+//! master is asked of itself ([`Locate::wants_master`]).
 //!
 //! Each sentinel announces a switch (`+switch-master`). Since that can be lost, they are also asked every few seconds.
 //! On a switch both connections are dropped and dialled anew: whoever waits asks again, and what is held is verified.
@@ -13,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::clock::{Clock, SystemClock};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{log, supervised};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{FromRedisValue, RedisResult, Value};
@@ -32,6 +33,9 @@ use crate::error;
 const PERIOD: Duration = Duration::from_secs(3);
 /// The time for which the others are waited for once most of them have answered.
 const GRACE: Duration = Duration::from_millis(100);
+/// The time for which a configuration is believed that no sentinel confirms: sentinels that were set up anew count their epochs from
+/// the beginning.
+const BELIEVED: Duration = Duration::from_secs(30);
 
 const SWITCH: &str = "+switch-master";
 
@@ -41,7 +45,15 @@ pub(crate) struct Sentinels {
     opener: Opener,
     master: String,
     each: Vec<Sentinel>,
+    memory: Mutex<Memory>,
     switched: Notify,
+}
+
+/// The newest configuration, and when it was heard last, so that a sentinel that was cut off does not talk the client back to an older
+/// one while the others do not answer.
+#[derive(Debug, Default)]
+struct Memory {
+    newest: Option<(Vote, BootInstant)>,
 }
 
 #[derive(Debug)]
@@ -61,7 +73,7 @@ struct Vote {
 impl Sentinels {
     pub(in crate::client) fn new(opener: Opener, addresses: Vec<Address>, master: String) -> Self {
         let each = addresses.into_iter().map(|address| Sentinel { address, present: Mutex::default() }).collect();
-        Self { opener, master, each, switched: Notify::new() }
+        Self { opener, master, each, memory: Mutex::default(), switched: Notify::new() }
     }
 
     /// The master's name in errors.
@@ -78,11 +90,21 @@ impl Sentinels {
 
     /// Asks this sentinel; `None` if it knows no master of this name.
     async fn ask(&self, sentinel: &Sentinel) -> RedisResult<Option<Vote>> {
-        let present = sentinel.present().take();
-        let mut commands = match present {
-            Some(commands) => commands,
-            None => self.opener.commands(&sentinel.address).await?,
-        };
+        // Not in the condition: that would keep it locked for as long.
+        let kept = sentinel.present().take();
+        if let Some(commands) = kept {
+            match self.ask_over(commands, sentinel).await {
+                // It may have ended unnoticed while it was idle, and the sentinel be well.
+                Err(error) if error::is_of_connection(&error) => {}
+                answer => return answer,
+            }
+        }
+        let commands = self.opener.commands(&sentinel.address).await?;
+        self.ask_over(commands, sentinel).await
+    }
+
+    /// Asks over this connection, and keeps it if it answers.
+    async fn ask_over(&self, mut commands: Commands, sentinel: &Sentinel) -> RedisResult<Option<Vote>> {
         let mut both = redis::pipe();
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
         both.cmd("SENTINEL").arg("MASTER").arg(&self.master);
@@ -115,7 +137,8 @@ impl Locate for Sentinels {
                 Err(error) => failure = Some(error),
             }
         }
-        elected(&votes).ok_or_else(|| match failure {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.master(&votes, SystemClock.now()).ok_or_else(|| match failure {
             Some(failure) if answers == 0 => error::of_connect(failure, &self.shown()),
             None if answers == 0 => self.unknown("no sentinel answered in time"),
             _ => self.unknown("no sentinel knows a master of this name"),
@@ -124,6 +147,21 @@ impl Locate for Sentinels {
 
     fn wants_master(&self) -> bool {
         true
+    }
+}
+
+impl Memory {
+    /// Returns the master by these votes and by what is remembered, and remembers the newest configuration; `None` without any vote.
+    fn master(&mut self, votes: &[Vote], now: BootInstant) -> Option<Address> {
+        let elected = elected(votes)?;
+        if let Some((newest, heard_at)) = &self.newest
+            && elected.epoch < newest.epoch
+            && now.since(*heard_at) < BELIEVED
+        {
+            return Some(newest.master.clone());
+        }
+        self.newest = Some((elected.clone(), now));
+        Some(elected.master.clone())
     }
 }
 
@@ -151,9 +189,9 @@ fn epoch(details: Value) -> u64 {
 }
 
 /// The one of the highest epoch, and among equals the one that most name.
-fn elected(votes: &[Vote]) -> Option<Address> {
+fn elected(votes: &[Vote]) -> Option<&Vote> {
     let count = |vote: &&Vote| votes.iter().filter(|other| other == vote).count();
-    votes.iter().max_by_key(|vote| (vote.epoch, count(vote))).map(|vote| vote.master.clone())
+    votes.iter().max_by_key(|vote| (vote.epoch, count(vote)))
 }
 
 /// Moves both connections to the new master at each switch, until the link is closed.
@@ -211,7 +249,12 @@ fn concerns(payload: &[u8], master: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinHandle;
+
     use super::*;
+    use crate::url::Login;
 
     fn vote(epoch: u64, master: &str) -> Vote {
         Vote { epoch, master: Address::parse(master, 0).unwrap() }
@@ -221,9 +264,98 @@ mod tests {
     fn the_newest_configuration_counts_and_among_equals_the_majority() {
         assert_eq!(elected(&[]), None);
         let cut_off = [vote(1, "old:1"), vote(1, "old:1"), vote(2, "new:1")];
-        assert_eq!(elected(&cut_off), Some(vote(2, "new:1").master));
+        assert_eq!(elected(&cut_off), Some(&vote(2, "new:1")));
         let under_way = [vote(2, "old:1"), vote(2, "new:1"), vote(2, "new:1")];
-        assert_eq!(elected(&under_way), Some(vote(2, "new:1").master));
+        assert_eq!(elected(&under_way), Some(&vote(2, "new:1")));
+    }
+
+    #[test]
+    fn an_older_configuration_is_ignored_until_nobody_has_confirmed_the_newest_one_for_a_while() {
+        let at = |seconds| BootInstant::from_origin(Duration::from_secs(seconds));
+        let (old, new) = (vote(1, "old:1"), vote(2, "new:1"));
+        let mut memory = Memory::default();
+        assert_eq!(memory.master(&[old.clone(), new.clone()], at(0)), Some(new.master.clone()));
+        assert_eq!(memory.master(&[], at(1)), None);
+        assert_eq!(memory.master(std::slice::from_ref(&new), at(20)), Some(new.master.clone()));
+        for second in 21..20 + BELIEVED.as_secs() {
+            assert_eq!(
+                memory.master(std::slice::from_ref(&old), at(second)),
+                Some(new.master.clone()),
+                "at {second} s"
+            );
+        }
+        // Sentinels that were set up anew say nothing else for ever.
+        assert_eq!(memory.master(std::slice::from_ref(&old), at(20 + BELIEVED.as_secs())), Some(old.master.clone()));
+        // A newer one, and another word on the same, are believed at once.
+        assert_eq!(memory.master(std::slice::from_ref(&new), at(51)), Some(new.master));
+        let (third, other) = (vote(3, "third:1"), vote(3, "other:1"));
+        for next in [third, other] {
+            assert_eq!(memory.master(std::slice::from_ref(&next), at(52)), Some(next.master));
+        }
+    }
+
+    /// A sentinel until it is aborted. A forgetful one ends each connection after one look.
+    async fn sentinel(epoch: u64, port: u16, forgetful: bool) -> (Address, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = Address::Tcp { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
+        let serving = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(answer(stream, epoch, port, forgetful));
+            }
+        });
+        (at, serving)
+    }
+
+    async fn answer(mut stream: TcpStream, epoch: u64, port: u16, forgetful: bool) {
+        let (mut asked, mut answered) = (Vec::new(), 0);
+        while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+            let (mut parser, mut all) = (redis::Parser::new(), &asked[..]);
+            let commands: Vec<_> = std::iter::from_fn(|| parser.parse_value(&mut all).ok()).collect();
+            for command in &commands[answered..] {
+                let words: Vec<String> = redis::from_redis_value_ref(command).unwrap();
+                let reply = match words[1].as_str() {
+                    "GET-MASTER-ADDR-BY-NAME" => format!("*2\r\n+127.0.0.1\r\n+{port}\r\n"),
+                    "MASTER" => format!("*2\r\n+config-epoch\r\n+{epoch}\r\n"),
+                    _ => "+OK\r\n".to_owned(),
+                };
+                stream.write_all(reply.as_bytes()).await.unwrap();
+                if forgetful && words[1] == "MASTER" {
+                    return;
+                }
+            }
+            answered = commands.len();
+        }
+    }
+
+    fn named(addresses: Vec<Address>) -> Sentinels {
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(5)).unwrap();
+        Sentinels::new(opener, addresses, "mymaster".to_owned())
+    }
+
+    fn local(port: u16) -> Address {
+        Address::Tcp { host: "127.0.0.1".to_owned(), port }
+    }
+
+    /// A connection that was idle may have been reset on the way, or by a restart.
+    #[tokio::test]
+    async fn a_connection_that_died_between_two_looks_costs_no_vote() {
+        let (forgetful, _serving) = sentinel(1, 1, true).await;
+        let sentinels = named(vec![forgetful]);
+        for look in 1..=5 {
+            let found = sentinels.find().await;
+            assert_eq!(found.as_ref().ok(), Some(&local(1)), "look {look}: {found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sentinel_that_is_cut_off_does_not_lead_back_to_the_old_master_while_the_others_do_not_answer() {
+        let ((cut_off, _serving), (other, others)) = (sentinel(1, 1, false).await, sentinel(2, 2, false).await);
+        let sentinels = named(vec![cut_off, other]);
+        assert_eq!(sentinels.find().await.unwrap(), local(2));
+        others.abort();
+        assert!(others.await.unwrap_err().is_cancelled());
+        assert_eq!(sentinels.find().await.unwrap(), local(2), "led back");
     }
 
     #[test]
@@ -257,7 +389,7 @@ mod tests {
             let Ok(Some(vote)) = Vote::read(address, details, &asked) else { return };
             let Address::Tcp { host, .. } = &vote.master else { panic!("{vote:?}") };
             assert!(!host.is_empty());
-            assert_eq!(elected(std::slice::from_ref(&vote)).as_ref(), Some(&vote.master));
+            assert_eq!(elected(std::slice::from_ref(&vote)), Some(&vote));
         });
     }
 }
