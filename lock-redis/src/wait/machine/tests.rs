@@ -232,6 +232,31 @@ fn a_heartbeat_that_has_asked_for_all_who_wait_for_news_is_not_repeated_at_once(
     assert!(machine.next(at(2005)) >= at(2005).plus(SHORTEST_PERIOD));
 }
 
+/// As the README tells it.
+#[test]
+fn news_of_a_crowd_that_were_lost_at_once_come_back_sixty_four_in_each_round_trip() {
+    const CROWD: usize = 250;
+    const ROUND_TRIP: Duration = Duration::from_millis(20);
+    let crowd: Vec<_> = (1..).take(CROWD).collect();
+    let mut machine = queued(&crowd, at(1000));
+    machine.ask_all(at(2000));
+    let (mut now, mut told) = (at(2000), Vec::new());
+    while told.len() < CROWD {
+        let due = machine.due(now, 1).0.pop().unwrap();
+        assert_eq!(due.nonces.len(), 64.min(CROWD - told.len()));
+        let grants = due.nonces.iter().map(|nonce| Granted { nonce: *nonce, ..granted(1, 1) }).collect();
+        let reply = HeartbeatReply { queued: vec![false; due.nonces.len()], grants, ..reply(now) };
+        now = now.plus(ROUND_TRIP);
+        told.extend(machine.answered(now, &due, &reply).wake);
+        let pause = machine.next(now).since(now);
+        assert!(pause == SOON || told.len() == CROWD, "{pause:?} after {} were told", told.len());
+        now = now.plus(SOON);
+    }
+    told.sort_unstable();
+    assert_eq!(told, crowd);
+    assert_eq!(now, at(2000).plus((ROUND_TRIP + SOON) * 4));
+}
+
 #[test]
 fn a_client_whose_waiters_have_all_been_told_gives_a_sign_of_life_all_the_same() {
     let mut machine = queued(&[1], at(1000));
