@@ -245,14 +245,16 @@ pub trait Operator: Send + Sync {
 
 macro_rules! pair_docs {
     (try) => {
-        "One try, without waiting; `Ok(None)` if it cannot be had now, and then nothing of the attempt is left.\n\n\
+        "One try, without waiting; `Ok(None)` if it cannot be had now, and then nothing of the attempt is left. Tried again after an \
+         error, an attempt that the server has granted the lock already is told of its grant.\n\n\
          # Errors\n[`ErrorKind::Unavailable`] if nothing was sent, [`ErrorKind::Indeterminate`] if no answer came.\n\n\
          # Cancel safety\nMay be dropped: the core then calls [`Backend::cancel`]."
     };
     (wait) => {
         "Waits until the lock is granted; `Ok(None)` at the deadline. A backend whose server can queue or push \
          overrides this; the default polls.\n\n\
-         # Errors\nAs the try; also [`ErrorKind::Unavailable`] if no answer came for [`Attempt::patience`].\n\n\
+         # Errors\nAs the try, but [`ErrorKind::Unavailable`] and [`ErrorKind::Indeterminate`] only if no answer came for \
+         [`Attempt::patience`] or by the deadline.\n\n\
          # Cancel safety\nMay be dropped: the core then calls [`Backend::cancel`]."
     };
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Phase};
 
 /// The time that a request may take beyond its own. A backend keeps the operation timeout by itself, so that only one
 /// that hangs is cut.
-const SLACK: Duration = Duration::from_millis(500);
+pub(super) const SLACK: Duration = Duration::from_millis(500);
 
 /// Runs a request of the backend for at most one operation timeout and some slack.
 ///

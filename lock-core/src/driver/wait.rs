@@ -8,6 +8,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::clock::{BootInstant, Clock, Deadline};
 pub use crate::driver::bound::before;
+use crate::driver::bound::{SLACK, bounded};
 use crate::driver::{Attempt, Grant};
 use crate::error::{Error, ErrorKind, Phase};
 
@@ -35,10 +36,13 @@ pub fn stood_still(due: BootInstant, now: BootInstant) -> bool {
 /// Tries again and again, with growing, jittered pauses, until the lock is granted or the deadline passes.
 ///
 /// The deadline is one instant for the whole call. While the server does not answer, the wait goes on for the
-/// attempt's patience; every answer starts the patience anew.
+/// attempt's patience; every answer starts the patience anew, and so does a standstill of this process. A try without an answer is
+/// repeated with the same attempt, which the server may have granted the lock already. A try that hangs is dropped half a second after
+/// its operation timeout.
 ///
 /// # Errors
-/// The try's own error, except [`ErrorKind::Unavailable`] within the patience.
+/// The try's own error, except [`ErrorKind::Unavailable`] and [`ErrorKind::Indeterminate`] within the patience. Once a try's outcome is
+/// unknown, [`ErrorKind::Indeterminate`] in the place of every later definite one.
 ///
 /// # Cancel safety
 /// Dropping it drops the try.
@@ -52,28 +56,47 @@ where
     F: FnMut() -> T,
     T: Future<Output = Result<Option<Grant>, Error>>,
 {
-    let mut answered = clock.now();
+    let mut now = clock.now();
+    let (mut answered, mut is_unknown) = (now, false);
     let mut pauses = pauses(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
-        match attempt_once().await {
-            Ok(Some(grant)) => return Ok(Some(grant)),
-            Ok(None) => answered = clock.now(),
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                let now = clock.now();
-                if deadline.has_passed(now) || now.since(answered) >= attempt.patience {
-                    return Err(error);
-                }
-            }
-            Err(error) => return Err(error),
+        let due = now.plus(attempt.op_timeout).plus(SLACK);
+        let outcome = bounded(clock, attempt.op_timeout, Phase::Wait, attempt_once()).await;
+        now = clock.now();
+        if stood_still(due, now) {
+            answered = now;
         }
-        let now = clock.now();
+        match outcome {
+            Ok(Some(grant)) => return Ok(Some(grant)),
+            Ok(None) => answered = now,
+            Err(error) => {
+                let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
+                if !passes || deadline.has_passed(now) || now.since(answered) >= attempt.patience {
+                    return Err(if is_unknown { in_doubt(attempt, error) } else { error });
+                }
+                is_unknown |= !error.is_definite();
+            }
+        }
         if deadline.has_passed(now) {
             return Ok(None);
         }
         // The iterator is endless; the cap is its own last value.
-        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-        clock.sleep_until(now.plus(pause).min(deadline.instant())).await;
+        let due = now.plus(pauses.next().unwrap_or(LONGEST_PAUSE)).min(deadline.instant());
+        clock.sleep_until(due).await;
+        now = clock.now();
+        if stood_still(due, now) {
+            answered = now;
+        }
     }
+}
+
+/// The error of a wait that ends with this one, after a try whose outcome is unknown.
+fn in_doubt(attempt: &Attempt, error: Error) -> Error {
+    if !error.is_definite() {
+        return error;
+    }
+    let what = "the wait ended, and an earlier request without an answer may have taken the lock";
+    attempt.error(ErrorKind::Indeterminate, Phase::Wait, what).with_source(error)
 }
 
 /// Bounds a request by the attempt's operation timeout.

@@ -18,6 +18,7 @@ mod multi;
 mod outage;
 mod own;
 mod permits;
+mod polls;
 mod reentrant;
 mod runtimes;
 mod several;

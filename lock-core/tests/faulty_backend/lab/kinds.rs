@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::clock::Deadline;
 use lock_core::driver::{
-    Attempt, Grant, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend, RwLockBackend, SemaphoreBackend,
+    Attempt, Grant, MutexBackend, Record, RecordBackend, RecordWrite, ReentrantBackend, RwLockBackend,
+    SemaphoreBackend, wait,
 };
 use lock_core::{Error, FencingToken, LockName, Phase};
 
@@ -18,6 +19,9 @@ impl MutexBackend for Faulty {
     }
 
     async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        if self.line.state().polls {
+            return wait::poll(&self.clock, attempt, deadline, || self.try_lock(attempt)).await;
+        }
         self.take("lock", attempt, self.patience(attempt, deadline), self.inner().lock(attempt, deadline)).await
     }
 }

@@ -68,6 +68,7 @@ pub(super) struct State {
     pub(super) granularity: Option<Duration>,
     pub(super) confirms_no_end: bool,
     pub(super) announces_losses: bool,
+    pub(super) polls: bool,
     pub(super) doubts: DoubtSource,
     pub(super) forgotten: Vec<GrantId>,
 }
@@ -144,6 +145,11 @@ impl Line {
     /// Clients that are not in use yet hear of losses.
     pub(crate) fn announces_losses(&self) {
         self.state().announces_losses = true;
+    }
+
+    /// Mutexes are waited for by one try after another from now on, as a backend that has only tries does.
+    pub(crate) fn polls(&self) {
+        self.state().polls = true;
     }
 
     /// The server's expiry is as coarse as this, for clients that connect from now on.
