@@ -138,6 +138,11 @@ impl LiveGrant {
         locked(&self.state).least_left()
     }
 
+    /// The strongest wishes of all who hold by this grant.
+    pub(crate) fn options(&self) -> LeaseOptions {
+        locked(&self.state).options()
+    }
+
     pub(crate) fn is_released(&self) -> bool {
         locked(&self.state).is_released()
     }

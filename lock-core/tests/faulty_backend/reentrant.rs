@@ -237,6 +237,26 @@ async fn a_nested_lock_lengthens_the_lease_at_once_and_only_where_it_is_too_shor
 }
 
 #[tokio::test]
+async fn a_lease_that_nobody_renews_lasts_for_the_longest_ttl_of_its_levels() {
+    let lab = Lab::new();
+    let locks = lab.connect();
+    let me = Owner::new();
+    let tree = |seconds| {
+        let lease = LeaseOptions::new(Duration::from_secs(seconds)).with_auto_renew(false);
+        locks.reentrant("tree").with_lease(lease)
+    };
+    let outer = tree(10).lock(&me).await.unwrap();
+    let inner = tree(15).lock(&me).await.unwrap();
+    assert!(outer.remaining() > Duration::from_secs(14), "{:?}", outer.remaining());
+    let again = tree(15).lock(&me).await.unwrap();
+    assert_eq!(lab.line.asked("renew"), 1, "a level before has asked for as much");
+    outer.extend(Duration::from_secs(60)).await.unwrap();
+    let shorter = tree(30).lock(&me).await.unwrap();
+    assert_eq!(lab.line.asked("renew"), 2, "more than that is left");
+    drop((outer, inner, again, shorter));
+}
+
+#[tokio::test]
 async fn a_try_waits_for_the_try_of_another_task_of_its_owner() {
     let lab = Lab::new();
     let tree = Tree::at(&lab);

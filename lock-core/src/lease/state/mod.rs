@@ -137,6 +137,12 @@ impl LeaseState {
         }
     }
 
+    /// Returns the strongest wishes of all who hold by this grant.
+    #[must_use]
+    pub fn options(&self) -> LeaseOptions {
+        self.options
+    }
+
     /// Returns the instant until which the holder may believe in its lock.
     #[must_use]
     pub fn deadline(&self) -> BootInstant {

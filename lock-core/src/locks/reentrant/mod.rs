@@ -329,8 +329,9 @@ impl ReentrantMutex {
     async fn join(&self, entry: &Arc<Owned<Entry>>, wait: Wait) -> Result<Option<ReentrantGuard>, Error> {
         let guard = entry.join(self.max_depth)?.map(|lease| ReentrantGuard::new(entry.clone(), lease));
         if let Some(guard) = &guard {
+            let before = guard.live.options();
             self.core.keeper.settle(&guard.live, Event::Require(self.lease));
-            self.keep_at_least(guard, wait).await;
+            self.keep_at_least(guard, &before, wait).await;
         }
         // That may be how the loss is noticed.
         Ok(guard.filter(|guard| guard.is_held()))
@@ -342,16 +343,21 @@ impl ReentrantMutex {
     }
 
     /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes
-    /// nothing.
-    async fn keep_at_least(&self, guard: &ReentrantGuard, wait: Wait) {
-        if guard.remaining() >= self.lease.ttl / 2 || self.lease.ttl <= guard.live.attempt.ttl {
+    /// nothing. A renewal that is due anyway does as well, unless too little is left; where no level renews, there is none. `before` are
+    /// the wishes of the levels that were there.
+    async fn keep_at_least(&self, guard: &ReentrantGuard, before: &LeaseOptions, wait: Wait) {
+        let (ttl, left) = (self.lease.ttl, guard.remaining());
+        let is_short = left < ttl / 2 && ttl > guard.live.attempt.ttl;
+        let is_renewed = before.auto_renew || self.lease.auto_renew;
+        let is_longest = !is_renewed && ttl > before.ttl && left < ttl;
+        if !is_short && !is_longest {
             return;
         }
         let until = wait.deadline().map_or(BootInstant::FAR_FUTURE, Deadline::instant);
         // Best effort: without the extension the next renewal asks for the longer TTL.
         tokio::select! {
             biased;
-            extended = guard.extend(self.lease.ttl) => if let Err(error) = extended {
+            extended = guard.extend(ttl) => if let Err(error) = extended {
                 log(|| tracing::debug!(%error, "a nested lock could not lengthen the lease"));
             },
             () = self.core.keeper.clock.sleep_until(until) => {}
