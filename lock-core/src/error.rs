@@ -268,6 +268,51 @@ impl Error {
         self
     }
 
+    /// Returns this error of a call that took a lock, failed under it and then released it, with the `outcome` of that release: definite only
+    /// if the server is known not to have the lock any more. A release that fails because the lease, or the session, is over by this
+    /// client's clock has asked nobody: the server may keep the lock a little longer. `what` says so, in one clause.
+    ///
+    /// For recipes, which take locks on behalf of others.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::{Error, Phase};
+    ///
+    /// let guard = locks.mutex("report").lock().await?;
+    /// let failed = Error::unavailable(Phase::Hold, "the disk is full");
+    /// let failed = failed.after_release(&guard.release().await, "the call failed, and its lock may be held");
+    /// assert!(failed.is_definite()); // nothing is left of the call
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn after_release(self, outcome: &Result<(), Self>, what: impl Into<Cow<'static, str>>) -> Self {
+        if Self::tells_that_it_is_gone(outcome) { self } else { self.in_doubt(what) }
+    }
+
+    /// Whether a release with this outcome has left nothing at the server. A lease or a session that is over by our clock may still be
+    /// kept there.
+    pub(crate) fn tells_that_it_is_gone(outcome: &Result<(), Self>) -> bool {
+        let Err(error) = outcome else { return true };
+        error.kind() == ErrorKind::NotHeld
+            && !matches!(error.loss(), Some(LossReason::Expired | LossReason::SessionExpired))
+    }
+
+    /// Returns this error as one of a call of which something may be left; it is the cause, except of an end that stays what it was.
+    pub(crate) fn in_doubt(self, what: impl Into<Cow<'static, str>>) -> Self {
+        if !self.is_definite() {
+            return self;
+        }
+        if matches!(self.kind(), ErrorKind::Closed | ErrorKind::Lost) {
+            return self.ended_early();
+        }
+        let mut unknown = Self::indeterminate(self.phase(), what);
+        let Inner { backend, server, name, .. } = &*self.0;
+        (unknown.0.backend, unknown.0.server, unknown.0.name) = (*backend, server.clone(), name.clone());
+        unknown.with_source(self)
+    }
+
     /// Keeps the first cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
@@ -437,6 +482,28 @@ mod tests {
         ] {
             let error = Error::new(kind, Phase::Acquire, "the test");
             assert_eq!((error.retry(), error.is_definite()), (retry, definite), "{kind}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_server_says_makes_the_error_of_a_call_that_released_its_lock_definite() {
+        use LossReason::{Expired, SessionExpired, Taken};
+        let not_held = |loss| Err(Error::new(ErrorKind::NotHeld, Phase::Release, "gone").with_loss(loss));
+        for (outcome, definite) in [
+            (Ok(()), true),
+            (not_held(None), true),
+            (not_held(Some(Taken)), true),
+            (not_held(Some(Expired)), false),
+            (not_held(Some(SessionExpired)), false),
+            (Err(Error::indeterminate(Phase::Release, "no answer")), false),
+        ] {
+            let failed =
+                || Error::unavailable(Phase::Hold, "the disk is full").with_name(&"a".into()).with_backend("redis");
+            let error = failed().after_release(&outcome, "it may be held");
+            assert_eq!((error.is_definite(), error.name()), (definite, Some("a")), "{outcome:?}");
+            assert_eq!(error.source().is_none(), definite, "the cause is kept: {error}");
+            let lost = Error::lost(Phase::Hold, Expired).after_release(&outcome, "it may be held");
+            assert_eq!((lost.kind(), lost.is_definite()), (ErrorKind::Lost, definite), "{outcome:?}");
         }
     }
 

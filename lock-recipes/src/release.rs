@@ -1,7 +1,7 @@
 //! The end of a recipe's hold, and of a call that failed under it.
 
 use lock_core::driver::log;
-use lock_core::{Error, ErrorKind, LockName, RecordedGuard};
+use lock_core::{Error, LockName, RecordedGuard};
 
 /// Releases the lock. It ends with its lease if that fails; what is recorded counts.
 pub(crate) async fn release(guard: RecordedGuard) {
@@ -13,11 +13,7 @@ pub(crate) async fn release(guard: RecordedGuard) {
 
 /// Releases the lock of a call that failed, and returns the error of the call: definite only if the lock is known to be released.
 pub(crate) async fn after_release(guard: RecordedGuard, error: Error) -> Error {
-    match guard.release().await {
-        Ok(()) => error,
-        Err(released) if released.kind() == ErrorKind::NotHeld => error,
-        Err(_) => unknown(error, "the call failed, and whether its lock is released is unknown"),
-    }
+    error.after_release(&guard.release().await, "the call failed, and whether its lock is released is unknown")
 }
 
 /// Returns this error as one of which it is unknown what it has left, with the error as its cause if that was definite.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::clock::Clock;
+use lock_core::clock::{Clock, VirtualClock};
 use lock_core::driver::{
     Attempt, Backend, Cancelled, Grant, MutexBackend, Record, RecordBackend, RecordWrite, Released, Renewal, Renewed,
     async_trait,
 };
-use lock_core::memory::MemoryBackend;
+use lock_core::memory::{MemoryBackend, MemoryStore};
 use lock_core::{
     Client, ClientOptions, Error, ErrorKind, FencingToken, Guarantees, LeaseOptions, LockName, MemoryLocks, Phase,
     Support,
@@ -35,6 +35,8 @@ struct Lesser {
     renewals: Arc<AtomicU64>,
     /// Whether releases are carried out without an answer.
     loses_releases: bool,
+    /// The clock that a write moves on by so much.
+    write: Option<(VirtualClock, Duration)>,
 }
 
 impl Lesser {
@@ -53,6 +55,7 @@ impl Lesser {
             renewal: Duration::ZERO,
             renewals: Arc::default(),
             loses_releases: false,
+            write: None,
         }
     }
 
@@ -123,6 +126,9 @@ impl RecordBackend for Lesser {
     ) -> Result<RecordWrite, Error> {
         if data.is_none() {
             return self.inner().write_record(attempt, token, data, retention).await;
+        }
+        if let Some((clock, time)) = &self.write {
+            clock.advance(*time);
         }
         match self.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
             Err(_) => Err(Error::new(ErrorKind::Unavailable, Phase::Hold, "the disk is full")),
@@ -269,6 +275,31 @@ async fn a_campaign_whose_lock_may_be_there_has_no_definite_outcome() {
     let error = Election::new(backend.connect().recorded("leader").unwrap()).campaign().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
     assert_eq!((error.name(), error.backend()), (Some("leader"), Some("loses releases")));
+}
+
+/// A server of which half a second more is counted off than the clocks of both differ: it keeps the lock for a second, and a write that
+/// fails takes longer than the lease.
+fn slow(clock: &VirtualClock) -> Client<Lesser> {
+    let backend = Lesser {
+        locks: MemoryStore::with_clock(clock.clone()).connect(),
+        granularity: Duration::from_millis(500),
+        writes: AtomicU64::new(0),
+        write: Some((clock.clone(), Duration::from_millis(600))),
+        ..Lesser::named("slow")
+    };
+    backend.connect()
+}
+
+#[tokio::test]
+async fn a_call_whose_lock_is_over_by_its_own_clock_alone_has_no_definite_outcome() {
+    let locks = slow(&VirtualClock::new());
+    let lock = |name: &'static str| locks.recorded(name).unwrap().with_ttl(Duration::from_secs(1));
+    let error = Election::new(lock("leader")).campaign().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_definite()), (ErrorKind::Indeterminate, false), "{error:?}");
+    let error = Once::new(lock("forgotten")).forget().await.unwrap_err();
+    assert!(!error.is_definite(), "{error:?}");
+    let error = Once::new(lock("job")).run(5, |_| async {}).await.unwrap_err();
+    assert!(matches!(&error, OnceError::NotStarted(error) if !error.is_definite()), "{error:?}");
 }
 
 #[tokio::test]

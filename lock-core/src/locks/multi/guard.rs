@@ -168,9 +168,14 @@ impl MultiGuard {
     /// # Cancel safety
     /// A dropped call is finished in the background.
     pub async fn release(self) -> Result<(), Error> {
-        let outcomes = join_all(self.0.into_iter().map(OneGuard::release)).await;
+        let outcomes = self.release_each().await;
         // Of errors that are alike, `min_by_key` returns the first.
         outcomes.into_iter().filter_map(Result::err).min_by_key(Error::is_definite).map_or(Ok(()), Err)
+    }
+
+    /// Releases all of them, and returns the outcome of each.
+    pub(super) async fn release_each(self) -> Vec<Result<(), Error>> {
+        join_all(self.0.into_iter().map(OneGuard::release)).await
     }
 
     pub(super) fn none() -> Self {

@@ -11,7 +11,7 @@ use super::one_guard::OneGuard;
 use super::one_step::Certainty;
 use crate::acquire::{CANCEL_GRACE, Core};
 use crate::clock::BootInstant;
-use crate::error::{Error, ErrorKind, Phase};
+use crate::error::{Error, Phase};
 
 /// The locks that a call has so far.
 pub(super) struct Taking {
@@ -70,10 +70,9 @@ impl Taking {
         let late = clock.sleep_until(clock.now().plus(grace));
         tokio::select! {
             biased;
-            released = self.taken.release() => match released {
-                Err(error) if error.kind() != ErrorKind::NotHeld => PutBack::Unconfirmed,
-                _ if self.before == Certainty::Unknown => PutBack::Unconfirmed,
-                _ => PutBack::Confirmed,
+            released = self.taken.release_each() => {
+                let is_known = self.before == Certainty::Known && released.iter().all(Error::tells_that_it_is_gone);
+                if is_known { PutBack::Confirmed } else { PutBack::Unconfirmed }
             },
             () = late => PutBack::Unconfirmed,
         }
@@ -114,12 +113,12 @@ pub(super) enum PutBack {
 impl PutBack {
     /// The error of the call, which took and changed nothing only if that is confirmed.
     pub(super) fn after(self, error: Error) -> Error {
-        if self == Self::Confirmed || !error.is_definite() {
-            return error;
+        match self {
+            Self::Confirmed => error,
+            Self::Unconfirmed => {
+                error.in_doubt("what was taken before may still be held: its release is not confirmed")
+            }
         }
-        let what = "what was taken before may still be held: its release is not confirmed";
-        let unknown = Error::indeterminate(Phase::Acquire, what);
-        unknown.with_source(error)
     }
 }
 
@@ -160,5 +159,6 @@ mod tests {
         });
         let told = told.expect("it goes on to wait for the last one");
         assert_eq!((told.kind(), told.name()), (ErrorKind::Lost, Some("a")), "{told}");
+        assert!(!told.is_definite(), "nobody has asked the server whether it has ended: {told}");
     }
 }

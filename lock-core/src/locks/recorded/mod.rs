@@ -15,7 +15,6 @@ use crate::driver::{Guarantee, Record, RecordBackend, Support};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::lease::keeper::Keeper;
 use crate::locks::{FencedGuard, FencedMutexGuard, Mutex};
-use crate::loss::LossReason;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::Owner;
@@ -430,20 +429,10 @@ impl RecordedMutex {
             return error;
         }
         let released = before(&*self.core.keeper.clock, |now| end.max(now.plus(CANCEL_GRACE)), guard.release()).await;
+        let what = "the record was not stamped, and whether the lock is released is unknown";
         match released {
-            Some(Ok(())) => error,
-            // A lease or a session that is over by our clock may still be kept by the server.
-            Some(Err(release))
-                if release.kind() == ErrorKind::NotHeld
-                    && !matches!(release.loss(), Some(LossReason::Expired | LossReason::SessionExpired)) =>
-            {
-                error
-            }
-            _ if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Lost) => error.ended_early(),
-            _ => {
-                let what = "the record was not stamped, and whether the lock is released is unknown";
-                self.named(Error::indeterminate(Phase::Acquire, what).with_source(error))
-            }
+            Some(outcome) => error.after_release(&outcome, what),
+            None => error.in_doubt(what),
         }
     }
 
