@@ -8,7 +8,8 @@ use crate::error::{Error, Phase};
 
 /// The lifetime of a grant at the server, and its renewal.
 ///
-/// Deserialised, a duration is `{ "secs": 30, "nanos": 0 }`, as serde writes it, and what is left out has its default.
+/// Deserialised, a duration is `{ "secs": 30, "nanos": 0 }`, as serde writes it, and what is left out has its default. An unknown field is
+/// an error: one that is misspelled would have the default of the right one.
 ///
 /// # Examples
 /// ```
@@ -33,7 +34,7 @@ use crate::error::{Error, Phase};
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LeaseOptions {
     /// The time for which the server keeps the grant when it hears nothing more, and so for which a crashed holder blocks the
@@ -150,7 +151,8 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
 
 /// The options that all locks of one client have in common. Every backend's configuration contains them.
 ///
-/// Deserialised, a duration is `{ "secs": 2, "nanos": 0 }`, as serde writes it, and what is left out has its default.
+/// Deserialised, a duration is `{ "secs": 2, "nanos": 0 }`, as serde writes it, and what is left out has its default. An unknown field is
+/// an error: one that is misspelled would have the default of the right one.
 ///
 /// # Examples
 /// ```
@@ -164,7 +166,7 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<(), Error> {
 /// assert!(options.check().is_ok());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ClientOptions {
     /// The lease of a lock that does not choose its own.
@@ -253,5 +255,18 @@ mod tests {
         let slow = LeaseOptions { renew_every: Some(Duration::from_secs(6)), ..LeaseOptions::default() };
         assert!(slow.check().unwrap_err().to_string().contains("renew_every"));
         assert!(LeaseOptions::new(Duration::from_millis(100)).check().is_ok());
+    }
+
+    #[test]
+    fn a_field_that_is_misspelled_is_refused_by_name_at_every_level() {
+        let written = serde_json::to_string(&ClientOptions::default()).unwrap();
+        assert_eq!(serde_json::from_str::<ClientOptions>(&written).unwrap(), ClientOptions::default());
+        for (right, wrong) in [("ttl", "tll"), ("op_timeout", "op_timout"), ("label", "lable"), ("max_hold", "maxHold")]
+        {
+            let misspelled = written.replace(&format!("\"{right}\""), &format!("\"{wrong}\""));
+            assert_ne!(misspelled, written);
+            let error = serde_json::from_str::<ClientOptions>(&misspelled).unwrap_err();
+            assert!(error.to_string().contains(wrong), "{error}");
+        }
     }
 }
