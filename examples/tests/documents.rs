@@ -118,6 +118,29 @@ fn whatever_the_authors_guide_names_of_a_type_is_there() {
     assert!(!unknown.iter().any(|(of, member)| is_there(&sources, of, member)));
 }
 
+#[test]
+fn the_readme_of_the_suite_names_every_method_of_a_harness() {
+    let readme = read(&root().join("lock-testkit/README.md"));
+    let harness = read(&root().join("lock-testkit/src/harness.rs"));
+    let (_, body) = harness.split_once("pub trait Harness").expect("the trait is there");
+    let (body, _) = body.split_once("\n}\n").expect("it ends");
+    let methods: Vec<_> = body.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
+    assert!(methods.len() >= 15, "the trait has lost its methods: {methods:?}");
+    let is_named = |method: &&str| readme.contains(&format!("`{method}`")) || readme.contains(&format!("fn {method}("));
+    let missing: Vec<_> = methods.iter().filter(|method| !is_named(method)).collect();
+    assert!(missing.is_empty(), "not named in lock-testkit/README.md: {missing:?}");
+}
+
+#[test]
+fn the_suite_shows_the_same_harness_in_its_readme_and_in_its_documentation() {
+    let readme = read(&root().join("lock-testkit/README.md"));
+    let shown = blocks(&readme, "rust,no_run").join("\n");
+    let shown: Vec<_> = shown.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    assert!(shown.len() >= 20, "the README has lost its harness");
+    let documentation = read(&root().join("lock-testkit/src/lib.rs")).replace("//!", "");
+    assert!(words(&documentation).contains(&words(&shown.join("\n"))), "lock-testkit/src/lib.rs shows another harness");
+}
+
 /// The texts of the source files below this folder.
 fn sources(folder: &Path) -> Vec<String> {
     let (mut texts, mut folders) = (Vec::new(), vec![folder.to_owned()]);

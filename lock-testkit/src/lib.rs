@@ -7,7 +7,7 @@
 //! ```no_run
 //! use std::process::ExitCode;
 //!
-//! use async_trait::async_trait;
+//! use lock_core::driver::async_trait;
 //! use lock_core::memory::{MemoryConfig, MemoryStore};
 //! use lock_core::{Error, Locks};
 //! use lock_testkit::{Harness, Missing};
