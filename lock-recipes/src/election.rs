@@ -266,8 +266,8 @@ impl Election {
         }
     }
 
-    /// Waits for the lock. One that comes while this process cools down, because a clone of this election has stepped down meanwhile, is
-    /// released.
+    /// Waits for the lock, outside of the queue while this process cools down, because a clone of this election has stepped down meanwhile. A
+    /// lock that comes all the same is released.
     async fn cooled_lock(&self) -> Result<RecordedGuard, Error> {
         loop {
             if let Some(until) = self.standing.cools_until() {
@@ -277,8 +277,13 @@ impl Election {
                     () = tokio::time::sleep_until(until) => {}
                 }
             }
-            let guard = self.lock.lock().await?;
-            if self.standing.cools_until().is_none_or(|until| until <= tokio::time::Instant::now()) {
+            // Thousands of clones would take the lock in turn before anybody else has it.
+            let guard = tokio::select! {
+                biased;
+                () = self.standing.cools() => continue,
+                guard = self.lock.lock() => guard?,
+            };
+            if !self.standing.is_cooling() {
                 return Ok(guard);
             }
             // It ends with its lease if that fails, and was never led by.

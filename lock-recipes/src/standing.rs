@@ -32,9 +32,26 @@ impl Standing {
         self.changes.send_replace(());
     }
 
-    /// Has the candidate not campaign for so long.
+    /// Has the candidate not campaign for so long, and those that campaign already leave the queue.
     pub(crate) fn cool_down(&self, time: Duration) {
         self.latest().cools_until = Instant::now().checked_add(time.min(LONGEST));
+        if !time.is_zero() {
+            self.changes.send_replace(());
+        }
+    }
+
+    /// Resolves when it cools down: at once, or from the end of its next term on.
+    pub(crate) async fn cools(&self) {
+        // Before the look, so that what changes after it wakes.
+        let mut changes = self.subscribe();
+        while !self.is_cooling() {
+            // The standing has the sender, so this is no error.
+            let _ = changes.changed().await;
+        }
+    }
+
+    pub(crate) fn is_cooling(&self) -> bool {
+        self.cools_until().is_some_and(|until| until > Instant::now())
     }
 
     pub(crate) fn cools_until(&self) -> Option<Instant> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::clock::{Clock, VirtualClock};
+use lock_core::clock::{Clock, Deadline, VirtualClock};
 use lock_core::driver::{
     Attempt, Backend, Cancelled, Grant, MutexBackend, Record, RecordBackend, RecordWrite, Released, Renewal, Renewed,
     async_trait,
@@ -18,6 +18,7 @@ use lock_core::{
     Support,
 };
 use lock_recipes::{Attempts, Election, Once, OnceError, Outcome};
+use lock_testkit::testing::{eventually, soon};
 
 /// The memory backend without an ability.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ struct Lesser {
     renewals: Arc<AtomicU64>,
     /// Whether releases are carried out without an answer.
     loses_releases: bool,
+    /// The number of stamps.
+    stamps: Arc<AtomicU64>,
     /// The clock that a write moves on by so much.
     write: Option<(VirtualClock, Duration)>,
 }
@@ -55,6 +58,7 @@ impl Lesser {
             renewal: Duration::ZERO,
             renewals: Arc::default(),
             loses_releases: false,
+            stamps: Arc::default(),
             write: None,
         }
     }
@@ -109,6 +113,10 @@ impl MutexBackend for Lesser {
     async fn try_lock(&self, attempt: &Attempt) -> Result<Option<Grant>, Error> {
         self.inner().try_lock(attempt).await
     }
+
+    async fn lock(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        self.inner().lock(attempt, deadline).await
+    }
 }
 
 #[async_trait]
@@ -125,6 +133,7 @@ impl RecordBackend for Lesser {
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
         if data.is_none() {
+            self.stamps.fetch_add(1, Ordering::SeqCst);
             return self.inner().write_record(attempt, token, data, retention).await;
         }
         if let Some((clock, time)) = &self.write {
@@ -150,6 +159,9 @@ async fn a_job_whose_lock_cannot_be_left_is_refused_when_that_is_asked_for() {
     assert_eq!(refused.backend(), Some("never leaves"));
     assert_eq!(once.run(1, |_| async { 1 }).await.unwrap(), Outcome::Ran(1));
 }
+
+/// A lease, or a patience, whose end is not the point.
+const LONG: Duration = Duration::from_secs(30);
 
 /// The TTL of a coarse client.
 const COARSE: Duration = Duration::from_secs(5);
@@ -331,4 +343,33 @@ async fn a_job_whose_lock_would_outlast_its_record_is_refused() {
     let error = error.unwrap_err();
     assert!(matches!(&error, OnceError::NotRun(error) if error.kind() == ErrorKind::InvalidArgument), "{error:?}");
     assert_eq!(Once::new(recorded().with_ttl(minute / 2)).run(1, |_| async { 1 }).await.unwrap(), Outcome::Ran(1));
+}
+
+/// Each of them would take the lock, stamp its record and release it, one after the other.
+#[tokio::test]
+async fn clones_that_wait_while_a_cool_down_begins_leave_the_queue_to_others() {
+    let (store, stamps) = (MemoryStore::new(), Arc::<AtomicU64>::default());
+    let election = || {
+        let locks = Lesser { locks: store.connect(), stamps: stamps.clone(), ..Lesser::named("counts") }.connect();
+        Election::new(locks.recorded("leader").unwrap().with_ttl(LONG))
+    };
+    let (cooling, other, look) = (election().with_cool_down(LONG * 20), election(), store.connect().mutex("leader"));
+    let campaign = |election: &Election| {
+        let election = election.clone();
+        tokio::spawn(async move { election.campaign().await })
+    };
+    let waiting = async |waiters| look.inspect().await.unwrap().waiter_count() == waiters;
+    let leadership = cooling.campaign().await.unwrap();
+    let clones: Vec<_> = (0..200).map(|_| campaign(&cooling)).collect();
+    eventually("the clones wait", LONG, async || waiting(200).await).await;
+    let next = campaign(&other);
+    eventually("somebody else waits", LONG, async || waiting(201).await).await;
+    let before = stamps.load(Ordering::SeqCst);
+    leadership.step_down().await.unwrap();
+    let leads = soon("somebody else leads", LONG, next).await.unwrap().unwrap();
+    let stamped = stamps.load(Ordering::SeqCst) - before;
+    assert!(stamped <= 3, "{stamped} took the lock before or as the next leader");
+    eventually("no clone waits", LONG, async || waiting(0).await).await;
+    clones.iter().for_each(tokio::task::JoinHandle::abort);
+    leads.step_down().await.unwrap();
 }
