@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
+use lock_core::driver::{Attempt, Backend, Cancelled, Kind, MutexBackend, Renewal, Renewed};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Proxy, Toxic};
 use lock_testkit::testing::{about_time, renewed};
@@ -209,6 +209,10 @@ async fn a_loss_of_which_no_reason_comes_is_told_as_one() {
     let silent = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "/lock/forced/"));
     let answers = soon("the answer", PROMPTLY, backend.renew(&[Renewal::new(&attempt, ttl)])).await;
     assert!(matches!(answers[0], Renewed::Lost(LossReason::Taken)), "{answers:?}");
-    assert!(!backend.may_remain(&attempt));
     silent.heal().unwrap();
+    // It is settled once the core has cancelled it: another node may be left.
+    assert!(!backend.is_settled(&attempt));
+    let cancelled = soon("the cancellation", PROMPTLY, backend.cancel(&attempt)).await.unwrap();
+    assert!(matches!(cancelled, Cancelled::Settled), "{cancelled:?}");
+    assert!(backend.is_settled(&attempt) && !backend.may_remain(&attempt));
 }
