@@ -77,6 +77,23 @@ async fn tasks_at_the_gate_share_one_patience() {
     assert_eq!(lab.line.asked("enter"), 1);
 }
 
+/// The backend has asked all the time, so the end of its wait is unknown.
+#[tokio::test]
+async fn tasks_at_the_gate_share_one_patience_also_where_each_request_of_a_wait_may_have_been_carried_out() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    lab.line.polls();
+    lab.line.set(Fault::Hangs);
+    let tasks = [tree.locking(), tree.locking(), tree.locking(), tree.locking(), tree.locking()];
+    lab.pass(SECOND * 9).await;
+    assert!(tasks.iter().all(|task| !task.is_finished()), "a task lost its patience too early");
+    lab.pass(SECOND * 5).await;
+    for task in tasks {
+        assert!(task.is_finished(), "still waiting for a silent server");
+        assert!(task.await.unwrap().is_err());
+    }
+}
+
 #[tokio::test]
 async fn a_task_that_came_later_has_its_own_patience_and_no_more() {
     let lab = Lab::new();

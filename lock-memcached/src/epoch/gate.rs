@@ -38,6 +38,9 @@ pub(crate) struct EpochGate {
     longest: Duration,
     op_timeout: Duration,
     key: Key,
+    /// The look at the epoch that counts as a use of it, and the one that does not.
+    using: Command,
+    peeking: Command,
     watch: Mutex<EpochWatch>,
     /// The epoch that was seen last.
     seen: AtomicU64,
@@ -64,6 +67,8 @@ impl EpochGate {
             mode: config.restart_policy,
             longest: config.longest_lease,
             op_timeout: config.client.op_timeout,
+            using: Command::Read { key: key.clone() },
+            peeking: Command::Peek { key: key.clone() },
             key,
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
@@ -90,7 +95,7 @@ impl EpochGate {
         sent_at: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let (commands, until) = (commands.collect(), self.link.deadline());
-        self.judged(self.link.run_by_itself(commands, self.looks_at(), until), sent_at, until)
+        self.judged(self.link.run_by_itself(commands, self.look(), until), sent_at, until)
     }
 
     /// [`run`](EpochGate::run), together with what others ask for at the same moment, and by `until`.
@@ -100,7 +105,7 @@ impl EpochGate {
         sent_at: BootInstant,
         until: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
-        self.judged(self.link.run_under_looks(commands.collect(), self.looks_at(), until), sent_at, until)
+        self.judged(self.link.run_under_looks(commands.collect(), self.look(), until), sent_at, until)
     }
 
     async fn judged(
@@ -153,13 +158,9 @@ impl EpochGate {
         Ok(())
     }
 
-    /// The key that is looked at with a claim; nothing if the policy is off.
-    fn looks_at(&self) -> Option<&Key> {
-        (self.mode != RestartPolicy::Off).then_some(&self.key)
-    }
-
-    fn look(&self) -> Option<Command> {
-        self.looks_at().map(|key| Command::Peek { key: key.clone() })
+    /// The look at the epoch that goes with a claim; nothing if the policy is off. A server that evicts would evict what is not used.
+    fn look(&self) -> Option<&Command> {
+        (self.mode != RestartPolicy::Off).then(|| if self.health.evicts() { &self.using } else { &self.peeking })
     }
 
     /// Judges by the answer to [`look`](EpochGate::look), which was read at `answered`.
@@ -181,7 +182,10 @@ impl EpochGate {
     async fn begin(&self, until: BootInstant) -> Result<(), Error> {
         self.watch().set_met_anew(true);
         if let GateVerdict::No(why) = self.met(until).await? {
-            self.tend_by(why, until).await?;
+            // A look that took too long to be a measure is followed by another one over a connection of its own.
+            if !matches!(why, NotNow::ClockStands) {
+                self.tend_by(why, until).await?;
+            }
             // It may just have been opened.
             self.met(until).await?;
         }
@@ -191,7 +195,7 @@ impl EpochGate {
 
     /// Looks at the epoch alone, over a connection that is opened for it.
     async fn met(&self, until: BootInstant) -> Result<GateVerdict, Error> {
-        let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
+        let Some(look) = self.look().cloned() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
         let answer = async { Ok(self.link.newly_opened(until).await?.run_one(look).await) };
         let judged = answer.await.and_then(|answer| self.judge(&answer, asked, SystemClock.now()));
@@ -200,7 +204,7 @@ impl EpochGate {
 
     /// Looks at the epoch alone.
     async fn asked(&self) -> Result<GateVerdict, Error> {
-        let Some(look) = self.look() else { return Ok(GateVerdict::Counts(None)) };
+        let Some(look) = self.look().cloned() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
         let judged = self.judge(&self.link.run_one(look).await, asked, SystemClock.now());
         judged.map_err(|failure| self.link.error(failure, Phase::Acquire))
@@ -257,7 +261,7 @@ impl EpochGate {
     }
 
     async fn read(&self, connection: &mut InUse<'_>) -> Result<Option<Item>, Failure> {
-        connection.run_one(Command::Peek { key: self.key.clone() }).await.item()
+        connection.run_one(self.peeking.clone()).await.item()
     }
 
     /// Opens a closed epoch, if it is time.
@@ -355,6 +359,8 @@ mod tests {
             longest: LONGEST,
             op_timeout: Duration::from_secs(1),
             key: crate::store::keys::writer("a"),
+            using: Command::Read { key: crate::store::keys::writer("a") },
+            peeking: Command::Peek { key: crate::store::keys::writer("a") },
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(&link, false),

@@ -1,5 +1,6 @@
 //! A server whose memory is full.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_memcached::{ErrorKind, LeaseOptions, LossReason, RestartPolicy};
@@ -11,12 +12,16 @@ use crate::support::{LEASE, client, open, pass, server};
 /// The bytes of a lock's item.
 const SMALL: usize = 19;
 
+/// The batches of items so far.
+static BATCHES: AtomicUsize = AtomicUsize::new(0);
+
 /// Fills it with items of so many bytes, until there is no room, or so many.
 async fn fill(server: &MemcachedServer, many: usize, bytes: usize) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
-    for batch in 0..many / 1000 {
-        let mut commands = String::new();
+    for _ in 0..many / 1000 {
+        // No call makes the items of another one.
+        let (batch, mut commands) = (BATCHES.fetch_add(1, Ordering::Relaxed), String::new());
         for i in 0..1000 {
             commands.push_str(&format!("set f:{batch:05}:{i:05} 0 0 {bytes} noreply\r\n{}\r\n", "1".repeat(bytes)));
         }
@@ -45,6 +50,27 @@ fn a_full_server_refuses_new_locks_and_keeps_the_held_ones() {
         pass(LEASE * 3 / 2).await;
         assert!(held.is_held(), "a held lock is not renewed any more");
         held.release().await.unwrap();
+    });
+}
+
+/// Without the epoch nothing is granted or renewed until the longest lease is over.
+#[test]
+fn the_epoch_is_not_evicted_while_it_is_looked_at() {
+    about_time(async || {
+        let Some(server) = server(MemcachedOptions::new().with_memory(2).evicting()).await else { return };
+        let locks = open(&server).await;
+        // Not a use of it.
+        let epoch = async || server.client().command("mg lock:epoch c u").await.unwrap();
+        let opened = epoch().await;
+        assert!(opened.starts_with("HD c"), "{opened}");
+        for portion in 0..120 {
+            fill(&server, 1_000, SMALL).await;
+            for _ in 0..3 {
+                // The lock itself may be evicted at any time.
+                drop(locks.mutex("a").try_lock().await);
+            }
+            assert_eq!(epoch().await, opened, "after {portion} portions");
+        }
     });
 }
 

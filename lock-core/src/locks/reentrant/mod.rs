@@ -354,7 +354,8 @@ impl ReentrantMutex {
             return;
         }
         let until = wait.deadline().map_or(BootInstant::FAR_FUTURE, Deadline::instant);
-        // Best effort: without the extension the next renewal asks for the longer TTL.
+        // Best effort: without the extension the next renewal asks for the longer TTL; where there is none, the next level does so once less
+        // than half of it is left.
         tokio::select! {
             biased;
             extended = guard.extend(ttl) => if let Err(error) = extended {
@@ -418,18 +419,17 @@ impl ReentrantMutex {
             if let Err(error) = &lease
                 && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
             {
-                entry.was_silent(self.silence(began, wait, patience, error).after(before));
+                entry.was_silent(self.silence(began, wait, patience).after(before));
             }
             return lease?.map(|lease| self.install(entry, lease)).transpose();
         }
     }
 
-    /// The silence that a failed request, begun at `began`, proves: no answer for its patience or, if something else
+    /// The silence that a failed request, begun at `began`, proves: no answer for its patience or, if its deadline
     /// ended it, for one operation timeout.
-    fn silence(&self, began: BootInstant, wait: Wait, patience: Duration, error: &Error) -> Silence {
+    fn silence(&self, began: BootInstant, wait: Wait, patience: Duration) -> Silence {
         let until = self.core.keeper.clock.now();
-        let impatient = wait.is_over(until) || error.kind() == ErrorKind::Indeterminate;
-        let known = if impatient { self.core.options.op_timeout } else { patience };
+        let known = if wait.is_over(until) { self.core.options.op_timeout } else { patience };
         Silence { since: began.max(until.minus(known)), until }
     }
 

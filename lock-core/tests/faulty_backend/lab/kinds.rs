@@ -51,6 +51,9 @@ impl ReentrantBackend for Faulty {
     }
 
     async fn enter(&self, attempt: &Attempt, deadline: Deadline) -> Result<Option<Grant>, Error> {
+        if self.line.state().polls {
+            return wait::poll(&self.clock, attempt, deadline, || self.try_enter(attempt)).await;
+        }
         self.take("enter", attempt, self.patience(attempt, deadline), self.inner().enter(attempt, deadline)).await
     }
 }

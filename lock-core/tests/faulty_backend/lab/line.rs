@@ -147,7 +147,7 @@ impl Line {
         self.state().announces_losses = true;
     }
 
-    /// Mutexes are waited for by one try after another from now on, as a backend that has only tries does.
+    /// Mutexes and reentrant locks are waited for by one try after another from now on, as a backend that has only tries does.
     pub(crate) fn polls(&self) {
         self.state().polls = true;
     }

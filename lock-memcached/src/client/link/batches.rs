@@ -26,7 +26,6 @@ use tokio::sync::{Notify, oneshot};
 use super::{Caller, InUse, Link, LookAnswer, Looks};
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::store::keys::Key;
 
 /// The most requests that go together, and the most bytes: they hold up the server's other clients for far less than a millisecond.
 const MOST: usize = 64;
@@ -55,7 +54,8 @@ pub(super) struct RuntimeBatches {
 #[derive(Debug)]
 struct BatchMember {
     commands: Vec<Command>,
-    look: Option<Key>,
+    /// The look at the epoch.
+    look: Option<Command>,
     until: BootInstant,
     told: oneshot::Sender<Told>,
 }
@@ -84,7 +84,7 @@ impl Caller {
         &self,
         link: &Arc<Link>,
         commands: Vec<Command>,
-        look: Option<&Key>,
+        look: Option<&Command>,
         until: BootInstant,
     ) -> Result<(Vec<CommandAnswer>, Looks), Vec<Command>> {
         // A command that cannot be put into words must not cost its neighbours.
@@ -111,7 +111,7 @@ impl Caller {
         &self,
         link: &Arc<Link>,
         commands: Vec<Command>,
-        look: Option<&Key>,
+        look: Option<&Command>,
         until: BootInstant,
     ) -> (Stay<'_>, oneshot::Receiver<Told>) {
         let (told, news) = oneshot::channel();
@@ -375,15 +375,14 @@ impl InUse<'_> {
 async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: BootInstant) -> Duration {
     let Some(until) = members.iter().map(|member| member.until).max() else { return Duration::ZERO };
     // One client has one epoch.
-    let look =
-        members.iter().find_map(|member| member.look.clone()).map(|key| move || Command::Peek { key: key.clone() });
+    let look = members.iter().find_map(|member| member.look.clone());
     // Of each command whose it is, and by when it has to be sent.
     let many = members.iter().map(|member| member.commands.len()).sum::<usize>() + 2;
     let (mut commands, mut owners) = (Vec::with_capacity(many), Vec::with_capacity(many));
     let mut requests = Vec::with_capacity(members.len());
     if let Some(look) = &look {
         owners.push((None, until));
-        commands.push(look());
+        commands.push(look.clone());
     }
     for (owner, member) in members.into_iter().enumerate() {
         let (many, is_under_looks) = (member.commands.len(), member.look.is_some());
@@ -400,7 +399,7 @@ async fn exchange(mut connection: InUse<'_>, members: Vec<BatchMember>, began: B
     }
     if let Some(look) = &look {
         owners.push((None, until));
-        commands.push(look());
+        commands.push(look.clone());
     }
     let mut first = None;
     let tell = |at: usize, answer| match owners[at].0 {

@@ -161,11 +161,11 @@ impl Link {
         self.run_under_looks(commands, None, until).await.0
     }
 
-    /// [`run_with_others`](Link::run_with_others), with looks at a key, the same one for all of a client's requests.
+    /// [`run_with_others`](Link::run_with_others), with looks by this command, the same one for all of a client's requests.
     pub(crate) async fn run_under_looks(
         self: &Arc<Self>,
         commands: Vec<Command>,
-        look: Option<&Key>,
+        look: Option<&Command>,
         until: BootInstant,
     ) -> (Vec<CommandAnswer>, Looks) {
         // Counted until the end of this, whichever way it goes.
@@ -181,16 +181,15 @@ impl Link {
         self.run_by_itself(commands, look, until).await
     }
 
-    /// [`run_by`](Link::run_by), with a look at a key in front of the commands and one behind them, in the same write.
+    /// [`run_by`](Link::run_by), with a look in front of the commands and one behind them, in the same write.
     async fn run_between_looks(
         &self,
         mut commands: Vec<Command>,
-        look: &Key,
+        look: &Command,
         until: BootInstant,
     ) -> (Vec<CommandAnswer>, Looks) {
-        let read = || Command::Peek { key: look.clone() };
-        commands.insert(0, read());
-        commands.push(read());
+        commands.insert(0, look.clone());
+        commands.push(look.clone());
         // Boxed for the reason that is given at `run_by`.
         let exchange: PendingLooks<'_> = Box::pin(async move {
             match self.for_steps(until).await {
@@ -207,11 +206,11 @@ impl Link {
         (answers.map(|read| read.answer).collect(), Looks::Shared(Arc::new([first, last])))
     }
 
-    /// [`run_by`](Link::run_by), with looks at a key around the commands, if there is a key to look at.
+    /// [`run_by`](Link::run_by), with looks around the commands, if there are to be any.
     pub(crate) async fn run_by_itself(
         &self,
         commands: Vec<Command>,
-        look: Option<&Key>,
+        look: Option<&Command>,
         until: BootInstant,
     ) -> (Vec<CommandAnswer>, Looks) {
         match look {
@@ -339,7 +338,7 @@ impl Link {
 
 impl Looks {
     /// Those that failed, if there were to be any.
-    fn failed(look: Option<&Key>, failure: &Failure) -> Self {
+    fn failed(look: Option<&Command>, failure: &Failure) -> Self {
         let unread = || LookAnswer::read_now(CommandAnswer::Failed(failure.clone()));
         look.map_or(Self::None, |_| Self::Shared(Arc::new([unread(), unread()])))
     }

@@ -54,6 +54,9 @@ impl MemcachedOptions {
         // Without `-u` it does not start as root; otherwise the flag is ignored.
         let fixed = ["-l", "127.0.0.1", "-p", &port, "-U", "0", "-u", "root", "-t", "2", "-c", "4096", "-m", &memory];
         command.extend(fixed.map(OsString::from));
+        // As the README of lock-memcached wants it: a server that has moved memory between its slabs, which it does of itself now and then,
+        // cannot show that it has forgotten nothing.
+        command.extend(["-o", "slab_automove=0"].map(OsString::from));
         if !self.evicts {
             command.push("-M".into());
         }
@@ -81,6 +84,7 @@ mod tests {
         let safe = command(MemcachedOptions::new().with_memory(2).with_flag("-C"));
         assert!(safe.windows(2).any(|pair| pair == ["-m", "2"]) && safe.windows(2).any(|pair| pair == ["-p", "7"]));
         assert!(safe.contains(&"-M".to_owned()) && safe.contains(&"-C".to_owned()));
+        assert!(safe.windows(2).any(|pair| pair == ["-o", "slab_automove=0"]));
         assert!(!command(MemcachedOptions::new().evicting()).contains(&"-M".to_owned()));
     }
 }
