@@ -249,9 +249,8 @@ fn concerns(payload: &[u8], master: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::task::JoinHandle;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::redis::SentinelDeployment;
 
     use super::*;
     use crate::url::Login;
@@ -294,68 +293,41 @@ mod tests {
         }
     }
 
-    /// A sentinel until it is aborted. A forgetful one ends each connection after one look.
-    async fn sentinel(epoch: u64, port: u16, forgetful: bool) -> (Address, JoinHandle<()>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = Address::Tcp { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
-        let serving = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(answer(stream, epoch, port, forgetful));
-            }
-        });
-        (at, serving)
-    }
-
-    async fn answer(mut stream: TcpStream, epoch: u64, port: u16, forgetful: bool) {
-        let (mut asked, mut answered) = (Vec::new(), 0);
-        while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
-            let (mut parser, mut all) = (redis::Parser::new(), &asked[..]);
-            let commands: Vec<_> = std::iter::from_fn(|| parser.parse_value(&mut all).ok()).collect();
-            for command in &commands[answered..] {
-                let words: Vec<String> = redis::from_redis_value_ref(command).unwrap();
-                let reply = match words[1].as_str() {
-                    "GET-MASTER-ADDR-BY-NAME" => format!("*2\r\n+127.0.0.1\r\n+{port}\r\n"),
-                    "MASTER" => format!("*2\r\n+config-epoch\r\n+{epoch}\r\n"),
-                    _ => "+OK\r\n".to_owned(),
-                };
-                stream.write_all(reply.as_bytes()).await.unwrap();
-                if forgetful && words[1] == "MASTER" {
-                    return;
-                }
-            }
-            answered = commands.len();
-        }
-    }
-
-    fn named(addresses: Vec<Address>) -> Sentinels {
+    /// A client's sentinels at this address of each deployment: `host:port`.
+    fn named<'a>(addresses: impl IntoIterator<Item = &'a str>, master: &str) -> Sentinels {
         let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(5)).unwrap();
-        Sentinels::new(opener, addresses, "mymaster".to_owned())
-    }
-
-    fn local(port: u16) -> Address {
-        Address::Tcp { host: "127.0.0.1".to_owned(), port }
+        let addresses = addresses.into_iter().map(|address| Address::parse(address, 0).unwrap()).collect();
+        Sentinels::new(opener, addresses, master.to_owned())
     }
 
     /// A connection that was idle may have been reset on the way, or by a restart.
     #[tokio::test]
     async fn a_connection_that_died_between_two_looks_costs_no_vote() {
-        let (forgetful, _serving) = sentinel(1, 1, true).await;
-        let sentinels = named(vec![forgetful]);
+        let Some(deployment) = installed(SentinelDeployment::start_own().await) else { return };
+        let sentinel = &deployment.sentinels()[0];
+        let (sentinels, admin) = (named([sentinel.address()], deployment.master_name()), sentinel.client().unwrap());
+        let master = Address::parse(deployment.nodes()[0].address(), 0).unwrap();
         for look in 1..=5 {
             let found = sentinels.find().await;
-            assert_eq!(found.as_ref().ok(), Some(&local(1)), "look {look}: {found:?}");
+            assert_eq!(found.as_ref().ok(), Some(&master), "look {look}: {found:?}");
+            let killed = admin.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await.unwrap();
+            assert!(killed.as_int().is_some_and(|killed| killed > 0), "{killed:?}");
         }
     }
 
+    /// Two deployments know a master by the same name: what one says is older.
     #[tokio::test]
     async fn a_sentinel_that_is_cut_off_does_not_lead_back_to_the_old_master_while_the_others_do_not_answer() {
-        let ((cut_off, _serving), (other, others)) = (sentinel(1, 1, false).await, sentinel(2, 2, false).await);
-        let sentinels = named(vec![cut_off, other]);
-        assert_eq!(sentinels.find().await.unwrap(), local(2));
-        others.abort();
-        assert!(others.await.unwrap_err().is_cancelled());
-        assert_eq!(sentinels.find().await.unwrap(), local(2), "led back");
+        let started = tokio::join!(SentinelDeployment::start_own(), SentinelDeployment::start_own());
+        let (Some(cut_off), Some(others)) = (installed(started.0), installed(started.1)) else { return };
+        assert_eq!(cut_off.master_name(), others.master_name());
+        let elected = others.fail_over().await.unwrap();
+        let new = Address::parse(elected.address(), 0).unwrap();
+        let other = &others.sentinels()[0];
+        let sentinels = named([cut_off.sentinels()[0].address(), other.address()], others.master_name());
+        assert_eq!(sentinels.find().await.unwrap(), new);
+        other.kill().unwrap();
+        assert_eq!(sentinels.find().await.unwrap(), new, "led back");
     }
 
     #[test]
