@@ -24,7 +24,7 @@ async fn listing(truth: &ZooKeeperClient, directory: &str, number: usize) -> u64
     .await
 }
 
-/// So many bytes that came are far fewer listings than so many waiters.
+/// Asserts that the bytes that came are far fewer listings than there are waiters.
 fn few_listings(came: u64, listing: u64, waiters: usize) {
     let listings = came / listing;
     assert!(listings < waiters as u64 / 4, "{came} bytes, which are {listings} listings, for {waiters} waiters");
