@@ -18,6 +18,9 @@ pub const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two tries, before jitter.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
+/// The end of a wait of which an earlier try had no answer.
+const IN_DOUBT: &str = "the wait ended, and an earlier request without an answer may have taken the lock";
+
 /// A timer that ends later than this was one of a process that stood still.
 const LATE: Duration = Duration::from_millis(500);
 
@@ -72,7 +75,7 @@ where
             Err(error) => {
                 let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
                 if !passes || deadline.has_passed(now) || now.since(answered) >= attempt.patience {
-                    return Err(if is_unknown { in_doubt(attempt, error) } else { error });
+                    return Err(if is_unknown { error.in_doubt(IN_DOUBT) } else { error });
                 }
                 is_unknown |= !error.is_definite();
             }
@@ -88,15 +91,6 @@ where
             answered = now;
         }
     }
-}
-
-/// The error of a wait that ends with this one, after a try whose outcome is unknown.
-fn in_doubt(attempt: &Attempt, error: Error) -> Error {
-    if !error.is_definite() {
-        return error;
-    }
-    let what = "the wait ended, and an earlier request without an answer may have taken the lock";
-    attempt.error(ErrorKind::Indeterminate, Phase::Wait, what).with_source(error)
 }
 
 /// Bounds a request by the attempt's operation timeout.
