@@ -128,7 +128,7 @@ impl Cx {
             return Ok(());
         }
         let look = async || Ok((lock.inspect().await?.waiter_count() == waiters as u64).then_some(()));
-        eventually(&format!("{waiters} waiters are in the queue"), promptly(), look).await
+        eventually(&format!("{waiters} waiters are in the queue"), hand_over(), look).await
     }
 
     /// The time by which the entry of a dead holder is free for others, at the latest: one second after the servers drop

@@ -181,12 +181,7 @@ fn locks_that_are_lost_together_are_told_so_together() {
         let ((locks, link), truth) = (linked(&server).await, server.client().await.unwrap());
         let (backend, ttl) = (locks.backend(), ms(10_000));
         let names: Vec<_> = (0..TOGETHER).map(|number| format!("together-{number}")).collect();
-        let attempt = |name: &String| {
-            let mut attempt = Attempt::new(name.as_str().into(), Kind::Mutex, Owner::new(), ttl).unwrap();
-            // So many at once are only to be granted, however busy the machine is.
-            attempt.op_timeout = PROMPTLY;
-            attempt
-        };
+        let attempt = |name: &String| Attempt::new(name.as_str().into(), Kind::Mutex, Owner::new(), ttl).unwrap();
         let attempts: Vec<_> = names.iter().map(attempt).collect();
         for granted in join_all(attempts.iter().map(|attempt| backend.try_lock(attempt))).await {
             granted.unwrap().expect("granted");
