@@ -1,6 +1,6 @@
 //! The part of a client that does not depend on the backend's type: one acquisition, from the checks to the lease.
 
-mod given_back;
+mod own_releases;
 mod several;
 
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::given_back::GivenBack;
+use self::own_releases::OwnReleases;
 use crate::clock::{BootInstant, Deadline};
 use crate::driver::bound::{self, bounded};
 use crate::driver::{Attempt, Backend, Cancelled, Grant, Kind, Operator};
@@ -117,18 +117,18 @@ impl Core {
         T: Future<Output = Acquired>,
     {
         let began = self.keeper.clock.now();
-        let mut given_back = match wait {
-            Wait::Try => GivenBack::of(self, [&request]),
+        let mut own_releases = match wait {
+            Wait::Try => OwnReleases::of(self, [&request]),
             Wait::Once | Wait::Until(_) => None,
         };
         let mut limit = None;
         loop {
             let outcome = self.acquire_once(request, wait, began, limit, &ask).await;
             let Ok(None) = outcome else { return outcome };
-            // The server may have refused because of a lock that this client was still giving back. Asked once more, and not again:
+            // The server may have refused because of a lock that this client was still releasing. Asked once more, and not again:
             // there is nothing left to take then.
-            limit = match given_back.take() {
-                Some(given_back) => given_back.tried(self).await,
+            limit = match own_releases.take() {
+                Some(own_releases) => own_releases.tried(self).await,
                 None => None,
             };
             if limit.is_none() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::given_back::GivenBack;
+use super::own_releases::OwnReleases;
 use super::{AcquireRequest, Core, Undo, Wait, closed};
 use crate::clock::BootInstant;
 use crate::driver::bound;
@@ -34,15 +34,15 @@ pub(crate) async fn several(
     wait: Wait,
 ) -> Result<SeveralLeases, Error> {
     let began = core.keeper.clock.now();
-    let mut given_back = match wait {
-        Wait::Try => GivenBack::of(core, requests),
+    let mut own_releases = match wait {
+        Wait::Try => OwnReleases::of(core, requests),
         Wait::Once | Wait::Until(_) => None,
     };
     let mut limit = None;
     loop {
         let outcome = once(core, requests, began, limit).await;
-        let (Ok(SeveralLeases::Held), Some(given_back)) = (&outcome, given_back.take()) else { return outcome };
-        limit = given_back.tried(core).await;
+        let (Ok(SeveralLeases::Held), Some(own_releases)) = (&outcome, own_releases.take()) else { return outcome };
+        limit = own_releases.tried(core).await;
         if limit.is_none() {
             return outcome;
         }

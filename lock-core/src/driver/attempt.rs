@@ -63,7 +63,7 @@ const NOTHING_SENT: u64 = u64::MAX;
 /// Stands for the token while there is none.
 const NO_TOKEN: u64 = 0;
 
-/// One call's wish for one lock, with an identity of its own.
+/// One call's request for one lock, with an identity of its own.
 #[derive(Debug)]
 pub struct Attempt {
     /// The nonce: unique, random, and the grant's id once granted.

@@ -138,7 +138,7 @@ impl LiveGrant {
         locked(&self.state).least_left()
     }
 
-    /// The strongest wishes of all who hold by this grant.
+    /// Returns the strongest options of all who hold by this grant.
     pub(crate) fn options(&self) -> LeaseOptions {
         locked(&self.state).options()
     }

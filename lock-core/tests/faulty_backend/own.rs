@@ -161,7 +161,7 @@ async fn a_refusal_that_took_more_than_half_of_the_time_is_the_answer() {
 }
 
 #[tokio::test]
-async fn waits_for_several_do_not_wait_for_what_their_client_gives_back() {
+async fn waits_for_several_do_not_wait_for_what_their_client_releases() {
     let lab = Lab::new();
     lab.line.takes_several(0);
     let (locks, other) = (lab.connect(), lab.store.connect());
@@ -182,7 +182,7 @@ async fn waits_for_several_do_not_wait_for_what_their_client_gives_back() {
 
 /// It looks once more at its end, whether somebody else holds the lock.
 #[tokio::test]
-async fn a_reentrant_wait_that_ran_out_does_not_wait_for_what_its_client_gives_back() {
+async fn a_reentrant_wait_that_ran_out_does_not_wait_for_what_its_client_releases() {
     let lab = Lab::new();
     let (locks, other) = (lab.connect(), lab.store.connect());
     let (lock, owner, stranger) = (locks.reentrant("a"), Owner::new(), Owner::new());

@@ -46,8 +46,8 @@ impl Leaver {
         let ids = [attempt.id, left].map(|id| id.to_string());
         let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
         let until = self.members.until();
-        // What is owed of this grant frees nothing that has the new id.
-        let calls = EndCalls { script: &scripts::LEAVE, calls: Arc::new([call]), paid_before: Arc::new([]) };
+        // A pending release of this grant frees nothing that has the new id.
+        let calls = EndCalls { script: &scripts::LEAVE, calls: Arc::new([call]), released_before: Arc::new([]) };
         let mut answers = self.renewer.ask(calls, until, Phase::Release).await;
         // One for each call.
         let answers = answers.pop().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Leaver {
     /// one, which nobody knows.
     fn release_rest(&self, attempt: &Attempt, left: GrantId, time: Duration) {
         for id in [attempt.id, left] {
-            // A server that does not answer is owed the release.
+            // The release stays pending for a server that does not answer.
             drop(self.requests.send(&self.requests.left_over(&attempt.name, id, time.max(attempt.ttl))));
         }
     }

@@ -1,4 +1,4 @@
-//! The releases that are owed to one server of a quorum, by attempt: what this client may have there, and no longer wants.
+//! The releases that one server of a quorum has not confirmed, by attempt: what this client may have there, and no longer wants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use lock_core::clock::BootInstant;
 
 use super::client::send_queue::ScriptRequest;
 
-/// The number of releases that are owed to one server. Of more than that the leases have to end by themselves.
-pub(super) const MOST_OWED: usize = 65_536;
+/// The most releases that are pending for one server. Of more than that the leases have to end by themselves.
+pub(super) const MOST_PENDING: usize = 65_536;
 
 /// Frees whatever the round; the largest number that a script keeps exactly.
 pub(super) const EVERY_ROUND: u64 = (1 << 53) - 1;
 
-/// The release that an attempt owes a server.
+/// The release of an attempt that a server has not confirmed.
 #[derive(Debug, Clone)]
-pub(super) struct OwedRelease {
+pub(super) struct PendingRelease {
     pub(super) id: GrantId,
     /// The last round that it frees. It frees whatever those before have left, too.
     pub(super) last_round: u64,
@@ -28,74 +28,74 @@ pub(super) struct OwedRelease {
     pub(super) request: Arc<ScriptRequest>,
 }
 
-/// A release that is owed until it is confirmed.
+/// A release that stays here until it is confirmed.
 #[derive(Debug)]
-struct Debt {
-    owed_release: OwedRelease,
+struct PendingEntry {
+    pending_release: PendingRelease,
     /// Whether it is on its way.
     is_sent: bool,
 }
 
-/// The releases that are owed to one server.
+/// The releases that are pending for one server.
 ///
 /// At most one for each attempt that was under way, or held, when the server stopped answering: without a connection
-/// nothing is sent, and so nothing is owed. Each is forgotten when its lease is over; never more than [`MOST_OWED`].
+/// nothing is sent, and so nothing is pending. Each is forgotten when its lease is over; never more than [`MOST_PENDING`].
 #[derive(Debug, Default)]
-pub(super) struct OwedReleases(Mutex<HashMap<GrantId, Debt>>);
+pub(super) struct PendingReleases(Mutex<HashMap<GrantId, PendingEntry>>);
 
-impl OwedReleases {
-    /// Adds a release if there is room for it; returns whether it is owed now. One that frees later rounds too stays in its place.
-    pub(super) fn add(&self, owed_release: OwedRelease, is_sent: bool) -> bool {
-        let mut debts = self.debts();
-        match debts.get(&owed_release.id) {
-            Some(debt) if debt.owed_release.last_round > owed_release.last_round => return false,
-            None if debts.len() >= MOST_OWED => return false,
-            _ => _ = debts.insert(owed_release.id, Debt { owed_release, is_sent }),
+impl PendingReleases {
+    /// Adds a release if there is room for it; returns whether it is pending now. One that frees later rounds too stays in its place.
+    pub(super) fn add(&self, pending_release: PendingRelease, is_sent: bool) -> bool {
+        let mut entries = self.entries();
+        match entries.get(&pending_release.id) {
+            Some(entry) if entry.pending_release.last_round > pending_release.last_round => return false,
+            None if entries.len() >= MOST_PENDING => return false,
+            _ => _ = entries.insert(pending_release.id, PendingEntry { pending_release, is_sent }),
         }
         true
     }
 
     /// Takes note that everything of an attempt up to this round is freed.
     pub(super) fn settle(&self, id: GrantId, last_round: u64) {
-        let mut debts = self.debts();
-        if debts.get(&id).is_some_and(|debt| debt.owed_release.last_round <= last_round) {
-            debts.remove(&id);
+        let mut entries = self.entries();
+        if entries.get(&id).is_some_and(|entry| entry.pending_release.last_round <= last_round) {
+            entries.remove(&id);
         }
     }
 
-    /// The release that is owed of an attempt.
-    pub(super) fn of(&self, id: GrantId) -> Option<OwedRelease> {
-        self.debts().get(&id).map(|debt| debt.owed_release.clone())
+    /// Returns the pending release of an attempt.
+    pub(super) fn of(&self, id: GrantId) -> Option<PendingRelease> {
+        self.entries().get(&id).map(|entry| entry.pending_release.clone())
     }
 
-    /// Whether nothing is owed.
+    /// Whether no release is pending.
     pub(super) fn is_empty(&self) -> bool {
-        self.debts().is_empty()
+        self.entries().is_empty()
     }
 
     /// Forgets what is over at this instant.
     pub(super) fn forget_over(&self, now: BootInstant) {
-        self.debts().retain(|_, debt| now < debt.owed_release.over_at);
+        self.entries().retain(|_, entry| now < entry.pending_release.over_at);
     }
 
     /// Sends so many of those at most that are not on their way, which they are from now on.
-    pub(super) fn send<T>(&self, most: usize, send: impl Fn(OwedRelease) -> T) -> Vec<T> {
-        let mut debts = self.debts();
-        let to_send = debts.values_mut().filter(|debt| !debt.is_sent).take(most);
-        let sent = to_send.map(|debt| {
-            debt.is_sent = true;
-            send(debt.owed_release.clone())
+    pub(super) fn send<T>(&self, most: usize, send: impl Fn(PendingRelease) -> T) -> Vec<T> {
+        let mut entries = self.entries();
+        let to_send = entries.values_mut().filter(|entry| !entry.is_sent).take(most);
+        let sent = to_send.map(|entry| {
+            entry.is_sent = true;
+            send(entry.pending_release.clone())
         });
         sent.collect()
     }
 
-    /// The number of releases that are owed.
+    /// Returns the number of pending releases.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.debts().len()
+        self.entries().len()
     }
 
-    fn debts(&self) -> MutexGuard<'_, HashMap<GrantId, Debt>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<GrantId, PendingEntry>> {
         // Every critical section leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

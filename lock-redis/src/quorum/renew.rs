@@ -33,8 +33,8 @@ enum RenewalVote {
 pub(super) struct EndCalls {
     pub(super) script: &'static Script,
     pub(super) calls: Arc<[Call]>,
-    /// The grants, in the order of the calls, of which nothing may be owed to a server that is asked. None if that does not matter.
-    pub(super) paid_before: Arc<[GrantId]>,
+    /// The grants, in the order of the calls, of which no release may be pending for a server that is asked. None if that does not matter.
+    pub(super) released_before: Arc<[GrantId]>,
 }
 
 /// All servers' answers to one renewal.
@@ -76,7 +76,8 @@ impl Renewer {
             let call = |renewal: &Renewal<'_>| renewal_of(self.keys.of(&renewal.attempt.name, Kind::Mutex), renewal);
             let until = SystemClock.now().plus(patience);
             let ids = these.clone().map(|renewal| renewal.attempt.id).collect();
-            let calls = EndCalls { script: &scripts::MUTEX.renew, calls: these.map(call).collect(), paid_before: ids };
+            let calls =
+                EndCalls { script: &scripts::MUTEX.renew, calls: these.map(call).collect(), released_before: ids };
             let answers = self.ask(calls, until, Phase::Renew).await;
             (group, answers)
         });
@@ -133,13 +134,17 @@ impl RenewalVotes {
     }
 }
 
-/// Asks one server to move the ends of leases. What it is owed of a grant that goes on comes first: an entry of a round that is still to
+/// Asks one server to move the ends of leases. A pending release of a grant that goes on comes first: an entry of a round that is still to
 /// be undone is no vote.
 async fn ask_one(member: Arc<Member>, calls: EndCalls, until: BootInstant, phase: Phase) -> Vec<RenewalVote> {
-    let EndCalls { script, calls, paid_before } = calls;
-    let mut unpaid = if member.owes() { Box::pin(pay(&member, &paid_before, until)).await } else { HashMap::new() };
+    let EndCalls { script, calls, released_before } = calls;
+    let mut unreleased = if member.has_pending() {
+        Box::pin(release_pending(&member, &released_before, until)).await
+    } else {
+        HashMap::new()
+    };
     let values = member.link.run_each(script, &calls, phase, until).await;
-    let read = |(i, (call, value)): (usize, (&Call, Result<_, Failed>))| match (unpaid.remove(&i), value) {
+    let read = |(i, (call, value)): (usize, (&Call, Result<_, Failed>))| match (unreleased.remove(&i), value) {
         (Some(error), _) => RenewalVote::Failed(error),
         (None, Ok(raw)) => {
             extended(&member, call.args().next().unwrap_or_default(), raw, phase).unwrap_or_else(RenewalVote::Failed)
@@ -150,10 +155,10 @@ async fn ask_one(member: Arc<Member>, calls: EndCalls, until: BootInstant, phase
     calls.iter().zip(values).enumerate().map(read).collect()
 }
 
-/// Carries out what one server is owed of these grants; the numbers of those that still are owed something, and why.
-async fn pay(member: &Arc<Member>, ids: &[GrantId], until: BootInstant) -> HashMap<usize, Error> {
-    let paid = join_all(ids.iter().map(|id| member.pay(*id, until))).await;
-    paid.into_iter().enumerate().filter_map(|(i, paid)| Some((i, paid.err()?.error))).collect()
+/// Carries out what is pending of these grants at one server. Returns the numbers of those of which something still is, and why.
+async fn release_pending(member: &Arc<Member>, ids: &[GrantId], until: BootInstant) -> HashMap<usize, Error> {
+    let released = join_all(ids.iter().map(|id| member.release_pending(*id, until))).await;
+    released.into_iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.err()?.error))).collect()
 }
 
 /// Reads `{nonce, 1}` or `{nonce, 0, why}`.
@@ -210,11 +215,11 @@ mod tests {
         let until = SystemClock.now().plus(Duration::from_secs(10));
         let member = || members.iter().nth(2).unwrap().clone();
         member().release(requests.undo(&attempt, earlier), until).await.unwrap_err();
-        assert!(member().owes());
+        assert!(member().has_pending());
         assert!(operator.command(&["ACL", "SETUSER", "default", "+@scripting"]).await.unwrap().is_ok());
         let renewed = renewer.renew(&[Renewal::new(&attempt, attempt.ttl)]).await;
         assert!(matches!(&*renewed, [Renewed::Unknown(_)]), "{renewed:?}");
         let left = operator.command(&["EXISTS", &lock]).await.unwrap();
-        assert!(left.as_int() == Some(0) && !member().owes(), "it is undone before it is asked");
+        assert!(left.as_int() == Some(0) && !member().has_pending(), "it is undone before it is asked");
     }
 }

@@ -34,6 +34,6 @@ async fn a_runtime_that_ends_leaves_its_unanswered_requests_in_order() {
         servers.cont(&[0]);
         obtain(&locks, "after").await.release().await.unwrap();
     }
-    // The background task is alive: it releases what a server owes.
+    // The background task is alive: it sends pending releases.
     servers.have_nothing_left(crate::servers::ALL).await;
 }

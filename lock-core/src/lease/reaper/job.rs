@@ -148,7 +148,7 @@ impl Job {
 
 impl Task {
     /// Whether somebody may have the lock, or more of it, once it is done.
-    pub(super) fn gives_back(&self) -> bool {
+    pub(super) fn frees(&self) -> bool {
         !matches!(self, Self::Leave { .. })
     }
 

@@ -163,15 +163,15 @@ impl Reaper {
         self.push(live.attempt.clone(), Task::Shrink { semaphore, live, keep }, BootInstant::FAR_FUTURE);
     }
 
-    /// The end of the first tries to give back what is to be given back of this lock now; `None` if nothing is.
+    /// The end of the first tries of the releases and cancellations of this lock that are pending now; `None` if none is.
     ///
     /// # Cancel safety
     /// May be dropped at any await point.
-    pub(crate) fn given_back(&self, name: &LockName, kind: Kind) -> Option<impl Future<Output = ()> + use<>> {
+    pub(crate) fn first_tries(&self, name: &LockName, kind: Kind) -> Option<impl Future<Output = ()> + use<>> {
         self.0.untried.tried(name, kind)
     }
 
-    /// Whether anything is to be given back that was not tried to be given back yet.
+    /// Whether any release or cancellation was not tried yet.
     pub(crate) fn has_untried(&self) -> bool {
         !self.0.untried.is_empty()
     }
@@ -230,7 +230,7 @@ impl Jobs {
 
     /// A job that begins now.
     fn job(&self, attempt: Arc<Attempt>, task: Task, until: BootInstant) -> Job {
-        let untried = task.gives_back().then(|| self.untried.begin(&attempt));
+        let untried = task.frees().then(|| self.untried.begin(&attempt));
         Job::new(self.backend_name, attempt, task, until, untried, self.shutdown.track())
     }
 

@@ -1,4 +1,4 @@
-//! The locks that this client is to give back in the background, until that was tried once.
+//! The locks that this client is to release in the background, until that was tried once.
 //!
 //! A try of the same client may be refused because of them: a task that drops a guard and tries again at once finds its own lock in
 //! the way.

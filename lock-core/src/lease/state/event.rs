@@ -24,7 +24,7 @@ pub enum Event {
     Suspect,
     /// The holder releases the lock; from now on nothing is renewed and no loss is signalled.
     Release,
-    /// Somebody else who holds by the same grant has these wishes: the strongest of all count from now on. The longest hold
+    /// Somebody else who holds by the same grant asks for these options: the strongest of all count from now on. The longest hold
     /// stays as it was granted.
     Require(LeaseOptions),
     /// A release has found that the grant was gone already: it was lost while it was held.

@@ -137,7 +137,7 @@ impl LeaseState {
         }
     }
 
-    /// Returns the strongest wishes of all who hold by this grant.
+    /// Returns the strongest options of all who hold by this grant.
     #[must_use]
     pub fn options(&self) -> LeaseOptions {
         self.options
@@ -221,7 +221,7 @@ impl LeaseState {
                 actions.renew = Some(ttl);
             }
             Event::Tick | Event::Release | Event::NotHeld(_) => {}
-            Event::Require(wish) => self.require(wish, now),
+            Event::Require(options) => self.require(options, now),
             Event::Suspect => {
                 self.suspect_since = now;
                 self.verify_at(now);
@@ -275,12 +275,12 @@ impl LeaseState {
         }
     }
 
-    fn require(&mut self, wish: LeaseOptions, now: BootInstant) {
-        let interval = self.options.renewal_interval().min(wish.renewal_interval());
-        let longer = wish.ttl > self.options.ttl;
-        self.options.ttl = self.options.ttl.max(wish.ttl);
+    fn require(&mut self, required: LeaseOptions, now: BootInstant) {
+        let interval = self.options.renewal_interval().min(required.renewal_interval());
+        let longer = required.ttl > self.options.ttl;
+        self.options.ttl = self.options.ttl.max(required.ttl);
         self.options.renew_every = Some(interval);
-        self.options.auto_renew |= wish.auto_renew;
+        self.options.auto_renew |= required.auto_renew;
         if self.options.auto_renew {
             // A shorter interval counts from the last renewal, which made the lease as long as it is.
             let due = if longer {

@@ -209,15 +209,19 @@ fn a_renewal_sent_at_the_instant_of_the_suspicion_dispels_it() {
 
 #[test]
 fn another_wish_hastens_the_next_renewal_only_where_it_is_stronger() {
-    let wish = |ms| LeaseOptions::new(Duration::from_millis(ms));
-    let wake_at = |options, wish| lease(options).step(at(500), Event::Require(wish)).wake_at;
-    assert_eq!(wake_at(wish(3000), wish(3000)), Some(at(1000)));
-    assert_eq!(wake_at(wish(3000), wish(2400)), Some(at(800)), "its interval, from the last renewal");
-    assert_eq!(wake_at(wish(3000), wish(6000)), Some(at(500)), "a longer one is asked for at once");
-    assert_eq!(wake_at(wish(3000), wish(6000).with_auto_renew(false)), Some(at(500)), "and stays renewed");
-    assert_eq!(wake_at(wish(3000).with_auto_renew(false), wish(3000)), Some(at(1000)), "renewed from now on");
+    let options_of = |ms| LeaseOptions::new(Duration::from_millis(ms));
+    let wake_at = |options, required| lease(options).step(at(500), Event::Require(required)).wake_at;
+    assert_eq!(wake_at(options_of(3000), options_of(3000)), Some(at(1000)));
+    assert_eq!(wake_at(options_of(3000), options_of(2400)), Some(at(800)), "its interval, from the last renewal");
+    assert_eq!(wake_at(options_of(3000), options_of(6000)), Some(at(500)), "a longer one is asked for at once");
+    assert_eq!(wake_at(options_of(3000), options_of(6000).with_auto_renew(false)), Some(at(500)), "and stays renewed");
     assert_eq!(
-        wake_at(wish(3000).with_auto_renew(false), wish(6000).with_auto_renew(false)),
+        wake_at(options_of(3000).with_auto_renew(false), options_of(3000)),
+        Some(at(1000)),
+        "renewed from now on"
+    );
+    assert_eq!(
+        wake_at(options_of(3000).with_auto_renew(false), options_of(6000).with_auto_renew(false)),
         Some(at(2968)),
         "until its end"
     );
@@ -366,9 +370,9 @@ fn short_extensions_by_hand_put_no_renewal_off_in_parts() {
 
 #[test]
 fn a_wish_that_is_no_stronger_hastens_nothing_in_parts() {
-    let (wish, part) = (LeaseOptions::new(Duration::from_secs(60)), Duration::from_secs(9));
-    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), at(0), wish, Duration::ZERO);
-    assert_eq!(lease.step(at(500), Event::Require(wish)).wake_at, Some(at(3000)));
+    let (options, part) = (LeaseOptions::new(Duration::from_secs(60)), Duration::from_secs(9));
+    let mut lease = LeaseState::new(&Grant::new(None, at(0), part), at(0), options, Duration::ZERO);
+    assert_eq!(lease.step(at(500), Event::Require(options)).wake_at, Some(at(3000)));
 }
 
 #[test]

@@ -301,7 +301,7 @@ impl ReentrantMutex {
             let what = "no level is allowed: with_max_depth is 0";
             return Err(self.core.refuses(Error::invalid(Phase::Configure, what), &self.name));
         }
-        // A nested lock asks nobody: wishes that cannot be met would end the lease of all levels.
+        // A nested lock asks nobody: options that cannot be met would end the lease of all levels.
         self.core.keeper.check_lease(&self.lease).map_err(|error| self.core.refuses(error, &self.name))?;
         let entry = self.core.owners.inside.shared(&self.name, owner.id());
         if let Some(guard) = self.join(&entry, wait).await? {
@@ -344,7 +344,7 @@ impl ReentrantMutex {
 
     /// A nested lock with a longer TTL lengthens the lease, if there is time for that; with a shorter one it changes
     /// nothing. A renewal that is due anyway does as well, unless too little is left; where no level renews, there is none. `before` are
-    /// the wishes of the levels that were there.
+    /// the options of the levels that were there.
     async fn keep_at_least(&self, guard: &ReentrantGuard, before: &LeaseOptions, wait: Wait) {
         let (ttl, left) = (self.lease.ttl, guard.remaining());
         let is_short = left < ttl / 2 && ttl > guard.live.attempt.ttl;

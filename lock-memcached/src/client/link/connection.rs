@@ -64,7 +64,7 @@ pub(super) struct Connection {
     /// The next command's mark.
     mark: u64,
     /// Whether the word that was asked for behind an overdue reply has not come yet.
-    owes_word: bool,
+    awaits_word: bool,
     /// Whether something was sent that was not answered, or was answered in another way than it should be.
     is_broken: bool,
     /// Whether the server has refused something. It goes on with what follows, but nobody else is to find out what comes of that.
@@ -112,7 +112,7 @@ impl Connection {
             round_trip,
             answered: None,
             mark: 0,
-            owes_word: false,
+            awaits_word: false,
             is_broken: false,
             is_refused: false,
         })
@@ -125,14 +125,14 @@ impl Connection {
 
     /// Whether nothing is under way on it, but for the word.
     pub(super) fn is_in_order(&self) -> bool {
-        !self.is_broken && !self.is_refused && (self.owes_word || self.reader.buffer().is_empty())
+        !self.is_broken && !self.is_refused && (self.awaits_word || self.reader.buffer().is_empty())
     }
 
     /// Whether it can be used after a while: the server has not closed it, and has said nothing unasked.
     pub(super) fn is_alive(&mut self) -> bool {
         let mut text = Vec::new();
         let read = {
-            let word = pin!(word(&mut self.reader, &mut text, &mut self.owes_word));
+            let word = pin!(word(&mut self.reader, &mut text, &mut self.awaits_word));
             word.poll(&mut Context::from_waker(Waker::noop()))
         };
         // Nobody reads on what is a part of the word.
@@ -242,7 +242,7 @@ impl Connection {
         until: BootInstant,
         tell: &mut impl FnMut(usize, CommandAnswer),
     ) -> io::Result<()> {
-        let Self { reader, writer, number, round_trip, answered, owes_word, is_refused, .. } = self;
+        let Self { reader, writer, number, round_trip, answered, awaits_word, is_refused, .. } = self;
         let BatchProgress { written, answered: done } = progress;
         // Whether the word is being asked for, and whether that was sent.
         let (is_overdue, is_sent) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -270,7 +270,7 @@ impl Connection {
         };
         let read = async {
             let mut text = Vec::with_capacity(USUAL_LINE);
-            word(reader, &mut text, owes_word).await?;
+            word(reader, &mut text, awaits_word).await?;
             for (mark, (at, command)) in (batch.first..).zip(&batch.commands) {
                 line(reader, &mut text).await?;
                 if text == WORD && is_sent.load(Ordering::Relaxed) {
@@ -295,8 +295,8 @@ impl Connection {
                 tell(*at, answer);
             }
             // The reply was late, and the word follows it; unless that was about to be asked for.
-            *owes_word = is_sent.load(Ordering::Relaxed);
-            *is_refused |= is_overdue.load(Ordering::Relaxed) && !*owes_word;
+            *awaits_word = is_sent.load(Ordering::Relaxed);
+            *is_refused |= is_overdue.load(Ordering::Relaxed) && !*awaits_word;
             Ok(())
         };
         tokio::select! {
@@ -312,7 +312,7 @@ impl Connection {
         let asked = async {
             self.writer.write_all(format!("stats{of}\r\n").as_bytes()).await?;
             let (mut stats, mut text) = (HashMap::new(), Vec::new());
-            word(&mut self.reader, &mut text, &mut self.owes_word).await?;
+            word(&mut self.reader, &mut text, &mut self.awaits_word).await?;
             loop {
                 line(&mut self.reader, &mut text).await?;
                 if text == b"END" {
@@ -366,14 +366,14 @@ fn verified(command: Command, found: Option<CommandAnswer>) -> Result<Command, C
     }
 }
 
-/// Reads the word that the server owes, if it owes it.
-async fn word(reader: &mut Replies, text: &mut Vec<u8>, owes: &mut bool) -> io::Result<()> {
-    if *owes {
+/// Reads the word that was asked for, if it has not come yet.
+async fn word(reader: &mut Replies, text: &mut Vec<u8>, is_awaited: &mut bool) -> io::Result<()> {
+    if *is_awaited {
         line(reader, text).await?;
         if text != WORD {
             return Err(missing());
         }
-        *owes = false;
+        *is_awaited = false;
     }
     Ok(())
 }

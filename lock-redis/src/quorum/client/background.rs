@@ -2,7 +2,7 @@
 //! not be reached still hold. When the client is gone it finishes the former, and closes the connections.
 //!
 //! It waits for [`MOST`] operations at once, and as many more stand before it: those that end while nobody answers for an
-//! operation timeout. The requests of further ones are given up, which costs nothing but time: a release among them is owed
+//! operation timeout. The requests of further ones are given up, which costs nothing but time: a release among them is pending
 //! from then on ([`Member::release`]), and whatever else they would have told is found out anew, or forgotten by the servers.
 
 use std::sync::Arc;
@@ -23,44 +23,44 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The number of operations whose last answers are waited for at once, and of those that stand before them.
 const MOST: usize = 16_384;
 
-/// The owed releases that are sent to one server at each look, at most: whoever asks for a lock meanwhile waits behind them.
+/// The most pending releases that are sent to one server at each look: whoever asks for a lock meanwhile waits behind them.
 const OWED_AT_ONCE: usize = 1024;
 
 /// The rest of an operation for which no caller waits.
 pub(super) type Unfinished = BoxFuture<'static, ()>;
 
-/// Starts the task, on the present runtime, for these members, which say through `owing` that they have something to release.
+/// Starts the task, on the present runtime, for these members, which say through `pending_added` that they have something to release.
 /// It finishes what it is sent, and ends when the last sender is gone.
-pub(super) fn start(members: Arc<[Arc<Member>]>, owing: Arc<Notify>) -> mpsc::Sender<Unfinished> {
+pub(super) fn start(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>) -> mpsc::Sender<Unfinished> {
     let (sender, inbox) = mpsc::channel(MOST);
     let inbox = Arc::new(Mutex::new(inbox));
-    let finish = move || run(members.clone(), owing.clone(), inbox.clone());
+    let finish = move || run(members.clone(), pending_added.clone(), inbox.clone());
     tokio::spawn(supervised("quorum", finish));
     sender
 }
 
-async fn run(members: Arc<[Arc<Member>]>, owing: Arc<Notify>, inbox: Arc<Mutex<mpsc::Receiver<Unfinished>>>) {
+async fn run(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>, inbox: Arc<Mutex<mpsc::Receiver<Unfinished>>>) {
     // For this task alone; one that takes its place after a panic goes on with it.
     let mut inbox = inbox.lock().await;
     let mut rest = FuturesUnordered::new();
     let mut look_at = SystemClock.now().plus(LOOK_EVERY);
     loop {
-        let owes = members.iter().any(|member| member.owes());
+        let has_pending = members.iter().any(|member| member.has_pending());
         tokio::select! {
             next = inbox.recv(), if rest.len() < MOST => match next {
                 Some(next) => rest.push(next),
                 None => break,
             },
             Some(()) = rest.next() => {}
-            () = owing.notified() => {}
-            () = SystemClock.sleep_until(look_at), if owes => {}
+            () = pending_added.notified() => {}
+            () = SystemClock.sleep_until(look_at), if has_pending => {}
         }
         let now = SystemClock.now();
         if now >= look_at {
             look_at = now.plus(LOOK_EVERY);
             for member in &*members {
                 let room = MOST.saturating_sub(rest.len()).min(OWED_AT_ONCE);
-                rest.extend(member.send_owed(room));
+                rest.extend(member.send_pending(room));
             }
         }
     }

@@ -57,10 +57,12 @@ struct Background {
 impl Members {
     /// Dials each server in the background, for ever. Dropping the last handle closes the connections.
     pub(in crate::quorum) fn start(dials: &[Arc<Dial>], op_timeout: Duration, longest_ttl: Option<Duration>) -> Self {
-        let (predecessors, owing) = (Arc::<Predecessors>::default(), Arc::<Notify>::default());
-        let start = |dial: &Arc<Dial>| Member::start(dial.clone(), predecessors.clone(), op_timeout, owing.clone());
+        let (predecessors, pending_added) = (Arc::<Predecessors>::default(), Arc::<Notify>::default());
+        let start =
+            |dial: &Arc<Dial>| Member::start(dial.clone(), predecessors.clone(), op_timeout, pending_added.clone());
         let all: Arc<[_]> = dials.iter().map(start).collect();
-        let background = Background { inbox: background::start(all.clone(), owing), runtime: Handle::current() };
+        let background =
+            Background { inbox: background::start(all.clone(), pending_added), runtime: Handle::current() };
         Self { all, op_timeout, longest_ttl, predecessors, background }
     }
 

@@ -1,5 +1,5 @@
 //! The connections of one client: [`members`] has the servers, asks all of them at once and hands what the caller does not wait for
-//! to [`background`], the one task of a client. [`member`] is one server: its connection, and the releases that it is owed when it
+//! to [`background`], the one task of a client. [`member`] is one server: its connection, and the releases that are pending for it when it
 //! can be reached again; [`send_queue`] has the requests that wait to be sent there together.
 
 mod background;

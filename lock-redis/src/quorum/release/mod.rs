@@ -76,7 +76,7 @@ impl Releaser {
     }
 
     /// Whether nothing that was sent for this attempt can still be carried out.
-    /// A server that is away is owed what a release could not undo there.
+    /// A release that could not be carried out at a server that is away stays pending for it.
     pub(super) fn is_settled(&self, attempt: &Attempt) -> bool {
         first_sent(attempt).is_none_or(|since| {
             self.members.iter().all(|member| !member.link.is_up() || member.link.is_settled_since(since))

@@ -14,7 +14,7 @@ use crate::quorum::NAME;
 use crate::quorum::ballot::{ScriptVote, majority};
 use crate::quorum::client::members::{FanOut, Members};
 use crate::quorum::client::send_queue::ScriptRequest;
-use crate::quorum::registry::{EVERY_ROUND, OwedRelease};
+use crate::quorum::registry::{EVERY_ROUND, PendingRelease};
 use crate::quorum::store::scripts;
 use crate::store::call::Call;
 use crate::store::call::milliseconds;
@@ -78,34 +78,34 @@ impl ReleaseRequests {
 
     /// The undoing of every round of an attempt up to this one. Nobody is told of it: others saw the lock held, or try again
     /// by themselves.
-    pub(in crate::quorum) fn undo(&self, attempt: &Attempt, last_round: u64) -> OwedRelease {
+    pub(in crate::quorum) fn undo(&self, attempt: &Attempt, last_round: u64) -> PendingRelease {
         self.release_of(attempt, last_round, Phase::Cancel, Tells::Nobody)
     }
 
     /// The release of an attempt's grant; who is told of it.
-    pub(in crate::quorum) fn release(&self, attempt: &Attempt, phase: Phase, tells: Tells) -> OwedRelease {
+    pub(in crate::quorum) fn release(&self, attempt: &Attempt, phase: Phase, tells: Tells) -> PendingRelease {
         self.release_of(attempt, EVERY_ROUND, phase, tells)
     }
 
     /// The release of whatever has this id, which may be kept for so long, also at a server that is away now.
-    pub(in crate::quorum) fn left_over(&self, name: &LockName, id: GrantId, lasts: Duration) -> OwedRelease {
+    pub(in crate::quorum) fn left_over(&self, name: &LockName, id: GrantId, lasts: Duration) -> PendingRelease {
         let keys = self.keys.of(name, Kind::Mutex);
         let request = self.request(&keys, Phase::Release, ReleaseArgs::of(id, Tells::Nobody));
-        self.owed(id, EVERY_ROUND, None, lasts, request)
+        self.pending_release(id, EVERY_ROUND, None, lasts, request)
     }
 
     /// The release of a grant of anybody, by force.
     ///
     /// # Errors
     /// If the lock is to be kept at a key that this client uses for something else.
-    pub(in crate::quorum) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<OwedRelease, Error> {
+    pub(in crate::quorum) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<PendingRelease, Error> {
         let keys = self.keys.checked(name, Kind::Mutex)?;
         let request = self.request(
             &keys,
             Phase::Inspect,
             ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
         );
-        Ok(self.owed(id, EVERY_ROUND, Some(SystemClock.now()), Duration::ZERO, request))
+        Ok(self.pending_release(id, EVERY_ROUND, Some(SystemClock.now()), Duration::ZERO, request))
     }
 
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved
@@ -118,29 +118,29 @@ impl ReleaseRequests {
             ReleaseArgs { stops: true, ..ReleaseArgs::of(self.client, Tells::Next(Duration::ZERO)) },
         );
         let until = self.members.until();
-        // The answers are waited for in the background. Nothing is owed: the list of waiters expires, and the client may wait
+        // The answers are waited for in the background. Nothing stays pending: the list of waiters expires, and the client may wait
         // again by the time that a server is back.
         drop(self.members.ask_except(except, |member| member.put(request.clone(), until)));
     }
 
-    fn release_of(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> OwedRelease {
+    fn release_of(&self, attempt: &Attempt, last_round: u64, phase: Phase, tells: Tells) -> PendingRelease {
         let args = ReleaseArgs { last_round, ..ReleaseArgs::of(attempt.id, tells) };
         let request = self.request(&self.keys.of(&attempt.name, Kind::Mutex), phase, args);
         let since = first_sent(attempt).unwrap_or(BootInstant::from_origin(Duration::ZERO));
-        self.owed(attempt.id, last_round, Some(since), attempt.ttl, request)
+        self.pending_release(attempt.id, last_round, Some(since), attempt.ttl, request)
     }
 
     /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
-    fn owed(
+    fn pending_release(
         &self,
         id: GrantId,
         last_round: u64,
         since: Option<BootInstant>,
         ttl: Duration,
         request: Arc<ScriptRequest>,
-    ) -> OwedRelease {
+    ) -> PendingRelease {
         let lasts = ttl.max(self.members.longest_ttl().unwrap_or_default());
-        OwedRelease { id, last_round, since, over_at: self.members.until().plus(lasts), request }
+        PendingRelease { id, last_round, since, over_at: self.members.until().plus(lasts), request }
     }
 
     /// The run of `release.lua` for this grant, or for this client's own id.
@@ -160,14 +160,14 @@ impl ReleaseRequests {
     }
 
     /// Releases on every server. The requests are on their way when this returns.
-    pub(in crate::quorum) fn send(&self, owed_release: &OwedRelease) -> ReleaseVotes {
-        self.send_except(owed_release, &[])
+    pub(in crate::quorum) fn send(&self, pending_release: &PendingRelease) -> ReleaseVotes {
+        self.send_except(pending_release, &[])
     }
 
     /// Releases on every server but these.
-    pub(in crate::quorum) fn send_except(&self, owed_release: &OwedRelease, except: &[usize]) -> ReleaseVotes {
+    pub(in crate::quorum) fn send_except(&self, pending_release: &PendingRelease, except: &[usize]) -> ReleaseVotes {
         let until = self.members.until();
-        self.members.ask_except(except, |member| member.release(owed_release.clone(), until))
+        self.members.ask_except(except, |member| member.release(pending_release.clone(), until))
     }
 
     /// Waits until a majority has freed the grant or a majority has none of it. If neither comes, the lock is free as soon as

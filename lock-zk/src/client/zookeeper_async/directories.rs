@@ -66,7 +66,7 @@ impl Directories {
                     index,
                     servers: servers.len(),
                     since: Instant::now(),
-                    owes: true,
+                    is_unanswered: true,
                 };
                 match tokio::time::timeout(limit, directories.options.make_at(*server, &path)).await {
                     Ok(Ok(outcomes)) => {
@@ -91,20 +91,20 @@ struct AskedServer<'a> {
     /// The number of servers that there are.
     servers: usize,
     since: Instant,
-    owes: bool,
+    is_unanswered: bool,
 }
 
 impl AskedServer<'_> {
     /// It is asked first from now on.
     fn answered(mut self) {
         self.first.store(self.index, Ordering::Release);
-        self.owes = false;
+        self.is_unanswered = false;
     }
 }
 
 impl Drop for AskedServer<'_> {
     fn drop(&mut self) {
-        if self.owes && self.since.elapsed() >= SILENT {
+        if self.is_unanswered && self.since.elapsed() >= SILENT {
             let next = (self.index + 1) % self.servers;
             // Unless another call has moved on, or had an answer.
             let _ = self.first.compare_exchange(self.index, next, Ordering::AcqRel, Ordering::Acquire);

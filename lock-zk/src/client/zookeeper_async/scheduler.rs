@@ -41,11 +41,11 @@ type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The way to the servers, in order. The session is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    first: Line,
-    in_turn: Line,
+    first: PriorityQueue,
+    in_turn: PriorityQueue,
     shared: SchedulerHandle,
     closed: watch::Sender<bool>,
-    owed_since: watch::Receiver<Option<BootInstant>>,
+    unanswered: watch::Receiver<Option<BootInstant>>,
 }
 
 /// The client and its links, shared by requests and the task that sends them.
@@ -65,29 +65,29 @@ impl std::fmt::Debug for OpaqueClient {
 }
 
 impl Scheduler {
-    /// A scheduler, and the task that sends. Servers are silent when they owe an answer for this long.
+    /// A scheduler, and the task that sends. Servers are silent when an answer is due for this long.
     pub(super) fn new(
         client: ZooKeeper,
         links: Arc<LinkMonitor>,
         preamble: Preamble,
         silence: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (first, waiting_first) = Line::new();
-        let (in_turn, waiting_in_turn) = Line::new();
+        let (first, waiting_first) = PriorityQueue::new();
+        let (in_turn, waiting_in_turn) = PriorityQueue::new();
         let waiting = RequestQueue { first: waiting_first, in_turn: waiting_in_turn };
         let shared = SchedulerHandle { client: Arc::new(OpaqueClient(Arc::new(client))), links };
         let (closed, closing) = watch::channel(false);
-        let (owed, owed_since) = watch::channel(None);
+        let (unanswered, answered) = watch::channel(None);
         let sender = SchedulerTask {
             under_way: FuturesUnordered::new(),
             shared: shared.clone(),
             preamble,
             silence,
-            owed,
+            unanswered,
             last_answer: Instant::now(),
             last_reset: None,
         };
-        (Self { first, in_turn, shared, closed, owed_since }, sender.run(waiting, closing))
+        (Self { first, in_turn, shared, closed, unanswered: answered }, sender.run(waiting, closing))
     }
 
     /// Ends the session, and every request: those that were handed in are not answered.
@@ -95,9 +95,9 @@ impl Scheduler {
         self.closed.send_replace(true);
     }
 
-    /// Since when the servers owe an answer, and have given none.
+    /// The instant since when requests are under way of which none was answered.
     pub(super) fn unanswered_since(&self) -> Option<BootInstant> {
-        *self.owed_since.borrow()
+        *self.unanswered.borrow()
     }
 
     /// Hands a request in. It is told over which connection it goes.
@@ -110,14 +110,14 @@ impl Scheduler {
         T: Send + 'static,
         F: Future<Output = ZkResult<T>> + Send,
     {
-        let line = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
+        let queue = if priority == Priority::Urgent { &self.first } else { &self.in_turn };
         let failed = |failure, connection| Judged { outcome: Err(failure), connection };
         let connection = self.shared.links.proven();
-        if priority != Priority::Detached && line.is_full() {
+        if priority != Priority::Detached && queue.is_full() {
             return Box::pin(std::future::ready(failed(Failure::no_room(), connection)));
         }
         let (answer, answered) = oneshot::channel();
-        let (shared, unsent) = (self.shared.clone(), line.one_more());
+        let (shared, unsent) = (self.shared.clone(), queue.one_more());
         let request = async move {
             drop(unsent);
             if priority != Priority::Detached && answer.is_closed() {
@@ -134,7 +134,7 @@ impl Scheduler {
             let _ = answer.send(Judged { outcome, connection });
         };
         // Without its task, which lives as long as this unless the runtime is gone, the answer is that there is none.
-        let _ = line.waiting.send(Box::pin(request));
+        let _ = queue.waiting.send(Box::pin(request));
         let gone = move |_| failed(Failure { fate: Fate::Ended, source: "the client is gone".into() }, connection);
         Box::pin(async move { answered.await.unwrap_or_else(gone) })
     }
@@ -142,12 +142,12 @@ impl Scheduler {
 
 /// The requests of one priority that wait to be sent, up to [`LONGEST_BACKLOG`] and those that may not be refused.
 #[derive(Debug)]
-struct Line {
+struct PriorityQueue {
     waiting: mpsc::UnboundedSender<RequestFuture>,
     unsent: Arc<AtomicUsize>,
 }
 
-impl Line {
+impl PriorityQueue {
     fn new() -> (Self, mpsc::UnboundedReceiver<RequestFuture>) {
         let (waiting, requests) = mpsc::unbounded_channel();
         (Self { waiting, unsent: Arc::default() }, requests)
@@ -206,8 +206,8 @@ struct SchedulerTask {
     shared: SchedulerHandle,
     preamble: Preamble,
     silence: Duration,
-    /// Since when an answer is owed, if there are requests under way.
-    owed: watch::Sender<Option<BootInstant>>,
+    /// The instant since when an answer is due, if there are requests under way.
+    unanswered: watch::Sender<Option<BootInstant>>,
     /// The instant of the last answer, or of the sending of the first of them.
     last_answer: Instant,
     /// The instant of the last [`reset`](Self::reset).
@@ -350,7 +350,7 @@ impl SchedulerTask {
         }
     }
 
-    /// Until nothing is under way, or an answer is owed for too long: false then.
+    /// Until nothing is under way, or an answer is due for too long: false then.
     async fn settled(&mut self) -> bool {
         while !self.under_way.is_empty() {
             if !self.answer().await {
@@ -373,30 +373,30 @@ impl SchedulerTask {
         }
     }
 
-    /// Takes one answer; or the news that it is owed for too long: false then.
+    /// Takes one answer; or the news that it is due for too long: false then.
     async fn answer(&mut self) -> bool {
         let answered = tokio::time::timeout_at(self.last_answer + self.silence, self.under_way.next()).await;
         self.last_answer = Instant::now();
         self.shared.links.set_silent(answered.is_err());
         if answered.is_ok() {
-            self.owe();
+            self.note_unanswered();
         }
         answered.is_ok()
     }
 
     fn start(&mut self, request: RequestFuture) {
-        let owed_before = !self.under_way.is_empty();
+        let unanswered_before = !self.under_way.is_empty();
         // Polled in the order in which they are pushed.
         self.under_way.push(request);
-        if !owed_before {
+        if !unanswered_before {
             self.last_answer = Instant::now();
-            self.owe();
+            self.note_unanswered();
         }
     }
 
-    /// From now on an answer is owed, if anything is under way.
-    fn owe(&self) {
-        self.owed.send_replace((!self.under_way.is_empty()).then(|| SystemClock.now()));
+    /// Notes that from now on an answer is due, if anything is under way.
+    fn note_unanswered(&self) {
+        self.unanswered.send_replace((!self.under_way.is_empty()).then(|| SystemClock.now()));
     }
 }
 
@@ -414,15 +414,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_full_until_what_waits_is_sent_or_dropped() {
-        let (line, _requests) = Line::new();
+    fn a_queue_is_full_until_what_waits_is_sent_or_dropped() {
+        let (queue, _requests) = PriorityQueue::new();
         let mut waiting = Vec::new();
         for _ in 0..LONGEST_BACKLOG {
-            assert!(!line.is_full());
-            waiting.push(line.one_more());
+            assert!(!queue.is_full());
+            waiting.push(queue.one_more());
         }
-        assert!(line.is_full());
+        assert!(queue.is_full());
         waiting.pop();
-        assert!(!line.is_full());
+        assert!(!queue.is_full());
     }
 }
