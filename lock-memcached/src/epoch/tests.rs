@@ -25,6 +25,30 @@ fn an_epoch_survives_its_item() {
 }
 
 #[test]
+fn a_value_without_a_longest_lease_or_a_beginning_is_none_of_ours() {
+    let epoch = Epoch::new(SECOND, NOW);
+    for part in [Epoch { longest: 0, ..epoch }, Epoch { micros: 0, ..epoch }] {
+        assert_eq!(Epoch::of(part.value().to_string().as_bytes()), None, "{part:?}");
+    }
+}
+
+#[test]
+fn a_longest_lease_counts_in_whole_seconds_rounded_up() {
+    let epoch = |ms| Epoch::new(Duration::from_millis(ms), NOW).longest();
+    assert_eq!([1_000, 1_001, 1_999, 2_000].map(epoch), [SECOND, SECOND * 2, SECOND * 2, SECOND * 2]);
+}
+
+#[test]
+fn tokens_of_an_epoch_are_those_up_to_the_present_cas_number() {
+    let epoch = Epoch::new(SECOND, NOW);
+    let token = |cas| epoch.token(cas).unwrap();
+    assert!(!epoch.may_have_given(token(0), 7), "the first item that is stored has a number above 0");
+    assert!(epoch.may_have_given(token(1), 7) && epoch.may_have_given(token(7), 7));
+    assert!(!epoch.may_have_given(token(8), 7), "nothing was stored under it yet");
+    assert!(!epoch.may_have_given(FencingToken::new(1).unwrap(), 7), "it is of an earlier epoch");
+}
+
+#[test]
 fn opening_one_adds_one_to_its_value() {
     let closed = Epoch::new(SECOND, NOW);
     assert_eq!(Epoch { open: true, ..closed }.value(), closed.value() + 1);
@@ -66,6 +90,18 @@ fn a_claim_counts_under_an_open_epoch_whose_clock_was_seen_to_run() {
     assert_eq!(judged(&mut met, 100, 900).counts(), Some(Some(open)));
     assert_eq!(GateVerdict::Counts(None).counts(), Some(None));
     assert_eq!(GateVerdict::No(NotNow::Missing).counts(), None);
+}
+
+#[test]
+fn whatever_was_carried_out_between_two_looks_at_one_epoch_counts() {
+    let open = |at| GateVerdict::Counts(Some(Epoch { open: true, ..Epoch::new(SECOND, at) }));
+    let between = |first, last| GateVerdict::between(first, last);
+    assert!(between(open(NOW), open(NOW)).counts().is_some());
+    let other = between(open(NOW), open(NOW + SECOND));
+    assert!(matches!(other, GateVerdict::No(NotNow::Missing)), "all was forgotten in between");
+    let stands = GateVerdict::No(NotNow::ClockStands);
+    assert!(matches!(between(open(NOW), stands), GateVerdict::No(NotNow::ClockStands)));
+    assert!(matches!(between(stands, open(NOW)), GateVerdict::No(NotNow::ClockStands)));
 }
 
 #[test]
@@ -247,6 +283,16 @@ fn a_clock_that_stood_still_is_behind_until_it_catches_up() {
     assert!(!clock.runs(look(14_005, 10)));
     assert!(clock.runs(look(14_010, 14)));
     assert!(clock.runs(look(15_500, 15)));
+}
+
+#[test]
+fn a_clock_is_behind_beyond_the_tolerance_of_its_best_measure() {
+    let mut clock = met(10_000);
+    assert!(clock.runs(look(12_500, 10)), "at the tolerance");
+    assert!(!clock.runs(look(12_501, 10)), "beyond it");
+    let mut slipping = met(10_000);
+    assert!(slipping.runs(look(12_000, 10)) && slipping.runs(look(13_000, 11)), "two seconds behind");
+    assert!(!slipping.runs(look(16_000, 12)), "four seconds behind the best measure, and two behind the last");
 }
 
 #[test]

@@ -187,6 +187,7 @@ mod tests {
     #[test]
     fn a_session_that_is_fresh_when_it_is_open_is_kept() {
         let timeout = Duration::from_secs(10);
+        assert_eq!(longest_tick(timeout), Duration::from_secs(8));
         for tick in [200, 2_000, 4_000, 6_000, 8_000] {
             let (tick, trip) = (Duration::from_millis(tick), Duration::from_millis(5));
             assert!(tick <= longest_tick(timeout));
@@ -209,6 +210,7 @@ mod tests {
         let timeout = Duration::from_secs(10);
         for tick in [200, 2_000, 4_000, 6_000, 8_000] {
             let tick = Duration::from_millis(tick);
+            assert!(!SessionLease::new(at(0), timeout, tick).spare(at(0)).is_zero(), "with a tick of {tick:?}");
             for opened_at in (0..10_000).step_by(100).map(at) {
                 let mut lease = SessionLease::new(at(0), timeout, tick);
                 let spare = lease.spare(opened_at);
@@ -216,6 +218,7 @@ mod tests {
                     continue;
                 }
                 assert!(lease.can_be_kept(opened_at.plus(spare)));
+                assert!(!lease.can_be_kept(opened_at.plus(spare + lease.heartbeat_interval())), "too late for two");
                 for heartbeat in 0..100 {
                     let sent_at = opened_at.plus(spare + lease.heartbeat_interval() * heartbeat);
                     lease.answered(sent_at, sent_at.plus(Duration::from_millis(5)));

@@ -50,6 +50,7 @@ fn a_split_vote_is_nobody_s() {
     assert_eq!(verdict(5, "++aab"), VoteState::Split);
     assert_eq!(verdict(5, "+aabb"), VoteState::Split);
     assert_eq!(verdict(5, "+abc"), VoteState::Split, "the fifth can help nobody");
+    assert_eq!(verdict(7, "+aabb"), VoteState::Open, "a or b may have the other two");
     assert_eq!(verdict(4, "++aa"), VoteState::Split);
 }
 
@@ -156,6 +157,17 @@ fn a_refusal_is_definite_while_others_find_a_majority() {
     let error = leftovers.judge(unavailable()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert!(std::error::Error::source(&error).expect("it has a cause").to_string().contains("too few servers"));
+    leftovers.remove(1);
+    assert_eq!(kind(&leftovers, Ok(None)), Some(ErrorKind::Indeterminate), "an entry may be at the other two still");
     leftovers.remove(0);
     assert_eq!(kind(&leftovers, Ok(None)), None);
+}
+
+#[test]
+fn what_leaves_nothing_behind_and_what_is_unknown_is_told_as_it_is() {
+    assert_eq!(kind(&Leftovers::of(3), Ok(None)), None, "no entry is anywhere");
+    let mut leftovers = Leftovers::of(3);
+    [0, 1].into_iter().for_each(|server| leftovers.add(server));
+    let unknown = leftovers.judge(Err(Error::indeterminate(Phase::Wait, "no answer came"))).unwrap_err();
+    assert!(std::error::Error::source(&unknown).is_none() && unknown.to_string().contains("no answer came"));
 }

@@ -102,6 +102,7 @@ mod tests {
         assert!(!run.may_continue(at(0)) && run.rests_until(at(0)).is_none());
         run.rest(at(0));
         assert_eq!((run.rests_until(at(49)), run.rests_until(at(50))), (Some(at(50)), None));
-        assert!(run.may_continue(at(50)));
+        (0..TIMES).for_each(|_| assert!(run.may_stay(at(50))));
+        assert!(!run.may_stay(at(50)), "others wait still");
     }
 }

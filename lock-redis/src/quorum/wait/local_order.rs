@@ -192,6 +192,16 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_passed_over_for_a_time_in_which_nobody_could_ask() {
+        let mut order = LocalOrder::new(at(0));
+        let [(first, _), (second, _)] = [(); 2].map(|()| order.enter());
+        order.stood_still(at(3));
+        order.pass_over_first(second, at(0), at(4));
+        assert_eq!(order.take_rank(first), LocalRank::First);
+        assert_eq!(order.take_rank(second), LocalRank::Second(at(3)));
+    }
+
+    #[test]
     fn a_second_one_that_has_become_the_first_passes_nobody_over() {
         let mut order = LocalOrder::new(at(0));
         let [(first, _), (second, _)] = [(); 2].map(|()| order.enter());

@@ -18,6 +18,19 @@ impl Lock for OneLock {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NamedLock(&'static str);
+
+impl Lock for NamedLock {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
 fn at(ms: u64) -> BootInstant {
     BootInstant::from_origin(Duration::from_millis(ms))
 }
@@ -168,6 +181,58 @@ fn a_server_that_has_more_to_do_is_asked_to_go_on() {
     assert!(machine.answered(at(1000), &due, &HeartbeatReply { pause: Pause::None, ..reply(at(1000)) }).ask);
     let (due, _) = machine.due(at(1000), 9);
     assert!(due.len() == 1 && due[0].nonces.is_empty());
+}
+
+#[test]
+fn of_several_locks_to_go_on_with_no_more_are_due_than_asked_for() {
+    let mut machine = Waiters::<NamedLock, u8>::default();
+    ["a", "b", "c"].into_iter().for_each(|lock| machine.go_on(NamedLock(lock)));
+    let (mut due, next) = machine.due(at(1000), 2);
+    assert_eq!((due.len(), next), (2, at(1000)), "the third one is due at once");
+    due.extend(machine.due(at(1000), 2).0);
+    let mut locks: Vec<_> = due.iter().map(|due| due.lock.0).collect();
+    locks.sort_unstable();
+    assert_eq!((locks, due.iter().map(|due| due.number).collect::<Vec<_>>()), (vec!["a", "b", "c"], vec![1, 2, 3]));
+}
+
+#[test]
+fn locks_that_are_due_at_one_instant_are_all_asked_for() {
+    let mut machine = Waiters::<NamedLock, u8>::default();
+    for (waiter, lock) in [(1, "a"), (2, "b")] {
+        machine.enter(id(waiter), waiter);
+        let (sent_at, ticket, pause) = (at(1000), waiter.into(), Pause::Regular);
+        let reply = Enqueued { sent_at, ticket, known: true, pause, last_token: 0 };
+        let _ = machine.queued(at(1000), id(waiter), &NamedLock(lock), reply);
+    }
+    machine.ask_all(at(1000));
+    let (due, next) = machine.due(at(1000), 9);
+    assert_eq!(due.iter().map(|due| due.lock.0).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(next, BootInstant::FAR_FUTURE, "both are on their way");
+}
+
+#[test]
+fn a_short_heartbeat_that_finds_something_for_a_long_one_is_followed_by_it_at_once() {
+    let mut machine = queued(&[1], at(1000));
+    let due = beat(&mut machine, at(1000));
+    let _ = machine.answered(at(1000), &due, &reply(at(1000)));
+    let short = machine.due(at(3000), 1).0.pop().unwrap();
+    assert!(short.quiet);
+    machine.stays_due(at(3010), &short);
+    assert_eq!(machine.next(at(3010)), at(3010));
+    let long = machine.due(at(3010), 1).0.pop().unwrap();
+    assert!(!long.quiet && long.nonces == [id(1)]);
+}
+
+#[test]
+fn a_lock_is_busy_while_it_is_waited_for_and_for_a_while_after_it_was_found_held() {
+    let mut machine = queued(&[1], at(1000));
+    assert!(machine.is_busy(at(1000), "lock") && !machine.is_busy(at(1000), "other") && !machine.is_idle());
+    machine.leave(id(1), &OneLock, true);
+    assert!(!machine.is_busy(at(1000), "lock") && machine.is_idle());
+    machine.found_held(at(1000), "other");
+    assert!(machine.is_busy(at(1000), "other") && !machine.is_busy(at(9000), "other") && !machine.is_idle());
+    machine.found_free("other");
+    assert!(!machine.is_busy(at(1000), "other") && machine.is_idle());
 }
 
 #[test]
