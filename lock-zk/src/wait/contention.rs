@@ -248,6 +248,22 @@ mod tests {
         assert_eq!(step(&mut contention, Event::Look), Action::Ask(Request::List));
     }
 
+    #[test]
+    fn only_a_reader_behind_another_reader_does_not_wait_for_the_node_right_before_its_own() {
+        let (roles, waits) =
+            ([Role::Lock, Role::Read, Role::Write], |(role, before)| waits_for_neighbour(role, before));
+        let pairs = roles.into_iter().flat_map(|role| roles.map(|before| (role, before)));
+        assert_eq!(
+            pairs.clone().filter(|pair| !waits(*pair)).collect::<Vec<_>>(),
+            [(Role::Read, Role::Lock), (Role::Read, Role::Read)]
+        );
+        // So says the whole queue.
+        for (role, before) in pairs {
+            let queue: [Node; 2] = [(1, before), (2, role)];
+            assert_eq!(waits_for(&queue, 1).is_some(), waits((role, before)), "{role:?} behind {before:?}");
+        }
+    }
+
     /// The position of the node 5 behind others of these roles.
     fn behind(others: &[Node], role: Role) -> Action<Node> {
         let queue = others.iter().copied().chain([(5, role), (6, Role::Write)]).collect();

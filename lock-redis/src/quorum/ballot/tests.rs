@@ -51,6 +51,7 @@ fn a_split_vote_is_nobody_s() {
     assert_eq!(verdict(5, "+aabb"), VoteState::Split);
     assert_eq!(verdict(5, "+abc"), VoteState::Split, "the fifth can help nobody");
     assert_eq!(verdict(7, "+aabb"), VoteState::Open, "a or b may have the other two");
+    assert_eq!(verdict(7, "+aabx"), VoteState::Open, "a may have the other three");
     assert_eq!(verdict(4, "++aa"), VoteState::Split);
 }
 

@@ -13,7 +13,7 @@ use super::{DueHeartbeat, HeartbeatReply, KnownHolder, Lock, Pause};
 /// The time between two heartbeats of a client for a lock on which it waits: a lost push, a foreign release or a crashed holder
 /// costs at most this and two round trips: well within a second, also at 50 ms each. Sooner when the holder's lease ends sooner:
 /// within [`SHORTEST_PERIOD`] for one heartbeat in two only, so that a lease that is short and renewed is not asked for all the time.
-const PERIOD: Duration = Duration::from_millis(750);
+pub(super) const PERIOD: Duration = Duration::from_millis(750);
 pub(crate) const SHORTEST_PERIOD: Duration = Duration::from_millis(500);
 /// [`PERIOD`] with its jitter, and until its [`ROUND`].
 pub(super) const LONGEST_PERIOD: Duration = Duration::from_millis(830);

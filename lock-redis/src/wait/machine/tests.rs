@@ -2,7 +2,7 @@
 
 use lock_core::{FencingToken, Phase};
 
-use super::lock_queue::{ASKED, LONGEST_PERIOD, SHARED_PERIOD, SHORTEST_PERIOD, SOON, interval};
+use super::lock_queue::{ASKED, LONGEST_PERIOD, PERIOD, SHARED_PERIOD, SHORTEST_PERIOD, SOON, interval};
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,8 +134,18 @@ fn a_grant_that_a_heartbeat_finds_counts_although_the_clock_of_the_server_is_beh
 }
 
 #[test]
+fn a_grant_of_an_earlier_stay_does_not_count_by_the_answer_that_queued_its_waiter_anew() {
+    let mut machine = Waiters::default();
+    machine.enter(id(1), 1);
+    let reply = Enqueued { sent_at: at(1000), ticket: 1, known: true, pause: Pause::Regular, last_token: 100 };
+    let _ = machine.queued(at(1000), id(1), &OneLock, reply);
+    assert_eq!(machine.granted(at(1001), granted(1, 50), Some(at(1000))), Action::Nothing);
+    assert_eq!(machine.granted(at(1001), granted(1, 101), Some(at(1000))), Action::Wake(1));
+}
+
+#[test]
 fn a_grant_that_its_waiter_takes_too_late_is_asked_for_again() {
-    for (taken_at, is_in_time) in [(at(1900), true), (at(2100), false), (at(60_000), false)] {
+    for (taken_at, is_in_time) in [(at(1999), true), (at(2000), false), (at(60_000), false)] {
         let mut machine = queued(&[1], at(1000));
         let claim = Granted { valid_for: Duration::from_secs(2), ..granted(1, 1) };
         assert_eq!(machine.granted(at(1100), claim, None), Action::Wake(1));
@@ -377,7 +387,8 @@ fn a_holder_is_named_while_its_lease_lasts_beyond_the_next_heartbeat() {
         let due = machine.due(at(2000), 1).0.pop().unwrap();
         let _ = machine.answered(at(2000), &due, &HeartbeatReply { holder, ..reply(at(2000)) });
         let due = machine.due(at(3500), 1).0.pop().unwrap();
-        assert_eq!(due.holder.is_some(), is_named);
+        let named = due.holder.map(|holder| holder.beginning().to_owned());
+        assert_eq!(named.as_deref(), is_named.then_some("0123456789abcdef"));
     }
 }
 
@@ -401,6 +412,15 @@ fn a_heartbeat_comes_at_the_end_of_a_lease_and_the_next_one_does_not_hurry() {
     let enqueued = Enqueued { sent_at: at(3130), ticket: 2, known: true, pause, last_token: 0 };
     let _ = machine.queued(at(3130), id(2), &OneLock, enqueued);
     assert!(machine.next(at(3130)) >= at(3622));
+}
+
+#[test]
+fn a_lease_that_ends_at_the_time_of_the_next_heartbeat_is_no_reason_to_hurry() {
+    let mut machine = queued(&[1], at(1000));
+    let due = beat(&mut machine, at(2000));
+    let pause = Pause::Until(Duration::from_millis(712));
+    let _ = machine.answered(at(2000), &due, &HeartbeatReply { pause, ..reply(at(2000)) });
+    assert_eq!(machine.next(at(2000)), at(2720), "712.5 ms, and until the next round");
 }
 
 #[test]
@@ -432,6 +452,21 @@ fn heartbeats_come_at_the_end_of_a_lease_but_at_most_twice_a_second() {
     assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(1))), SHORTEST_PERIOD);
     assert!(interval(now, false, Pause::Until(Duration::from_secs(30))) <= LONGEST_PERIOD);
     assert_eq!(interval(now, false, Pause::Until(Duration::from_millis(600))), Duration::from_millis(602));
+}
+
+#[test]
+fn heartbeats_of_different_instants_are_up_to_a_tenth_apart() {
+    let regular = |nanos| interval(at(1000).plus(Duration::from_nanos(nanos)), false, Pause::Regular);
+    assert_eq!([0, 50, 99].map(regular), [950, 1000, 1049].map(|part| PERIOD * part / 1000));
+}
+
+#[test]
+fn the_numbers_of_the_server_are_read_as_pauses() {
+    let after = |ms| Pause::Until(Duration::from_millis(ms));
+    assert_eq!([250, 0].map(Pause::of), [after(250), after(0)]);
+    assert_eq!([-3, -4].map(Pause::of), [Pause::None, Pause::Foreign]);
+    assert_eq!([-1, -2, -5, -999].map(Pause::of), [Pause::Regular; 4]);
+    assert_eq!(Pause::of(-1000), Pause::Free(Duration::ZERO));
 }
 
 #[test]
