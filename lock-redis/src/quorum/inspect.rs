@@ -72,7 +72,7 @@ impl Operator for Inspector {
     ) -> Result<bool, Error> {
         only_mutex(kind)?;
         let why = serde_json::json!([by.to_string(), why]).to_string();
-        let answers = self.requests.send(&self.requests.force(name, grant, &why)?);
+        let answers = self.requests.force(name, grant, &why)?;
         let is_released = self.requests.confirmed(answers, Phase::Inspect).await?.released == Released::Done;
         if is_released {
             // Another client made this grant, and a server that is away may keep it. Sent only now: a forced release that failed must not

@@ -2,6 +2,7 @@
 
 use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_testkit_servers::resp::Value;
 
 use crate::servers::{ALL, GIVE, Servers, eventually, key, long, ms};
 
@@ -133,6 +134,32 @@ async fn a_release_by_force_that_failed_for_certain_does_not_happen_later() {
     servers.hold_everywhere(&operator.mutex("other")).await.release().await.unwrap();
     held.extend(ms(60_000)).await.unwrap();
     assert_eq!(servers.holding(ALL, "forced", held.grant_id()).await.len(), 5);
+    held.release().await.unwrap();
+}
+
+/// The servers answer, and refuse to run scripts for a moment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_by_force_that_every_server_has_refused_does_not_happen_later() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, operator) = (servers.client().await, servers.client().await);
+    servers.hold_everywhere(&operator.mutex("other")).await.release().await.unwrap();
+    let held = servers.hold_everywhere(&holder.mutex("forced").with_lease(long())).await;
+    let scripts = async |are_allowed: &str| {
+        for server in ALL {
+            let changed = servers.run(*server, &["ACL", "SETUSER", "default", are_allowed]).await;
+            assert!(!matches!(changed, Value::Error(_)), "{changed:?}");
+        }
+    };
+    scripts("-@scripting").await;
+    let error = operator.mutex("forced").force_release(held.grant_id(), "it hangs").await.unwrap_err();
+    assert!(error.is_definite(), "{error}");
+    scripts("+@scripting").await;
+    // Releases that are pending are sent every second.
+    let until = tokio::time::Instant::now() + ms(2500);
+    while tokio::time::Instant::now() < until {
+        assert_eq!(servers.holding(ALL, "forced", held.grant_id()).await.len(), 5);
+        tokio::time::sleep(ms(50)).await;
+    }
     held.release().await.unwrap();
 }
 

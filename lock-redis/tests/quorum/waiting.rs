@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lock_redis::{MutexGuard, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
@@ -101,6 +102,28 @@ async fn a_waiter_whose_future_is_not_polled_keeps_nobody_of_its_client_from_a_f
         next.unwrap_or_else(|| panic!("turn {turn}: the lock is free")).release().await.unwrap();
     }
     first.await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_waiters_whose_futures_are_not_polled_keep_nobody_of_their_client_from_a_free_lock() {
+    let Some(servers) = Servers::start().await else { return };
+    let (holder, waiter) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&holder.mutex("left").with_lease(long())).await;
+    let left = [(); 3].map(|()| waiter.mutex("left"));
+    let mut left: Vec<_> = left.iter().map(|mutex| Box::pin(mutex.lock())).collect();
+    tokio::select! {
+        granted = &mut left[0] => panic!("granted beside its holder: {granted:?}"),
+        () = servers.until_waiting("left", 1) => {}
+    }
+    for behind in &mut left[1..] {
+        assert!(behind.as_mut().now_or_never().is_none(), "granted beside its holder");
+    }
+    held.release().await.unwrap();
+    waiter.mutex("left").lock().await.unwrap().release().await.unwrap();
+    for wait in left {
+        wait.await.unwrap().release().await.unwrap();
+    }
     servers.have_nothing_left(ALL).await;
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::clock::BootInstant;
 use lock_core::driver::{Attempt, Kind, Released};
 use lock_core::{Error, GrantId, LockName, LossReason, Phase};
 
@@ -98,14 +98,16 @@ impl ReleaseRequests {
     ///
     /// # Errors
     /// If the lock is to be kept at a key that this client uses for something else.
-    pub(in crate::quorum) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<PendingRelease, Error> {
+    pub(in crate::quorum) fn force(&self, name: &LockName, id: GrantId, why: &str) -> Result<ReleaseVotes, Error> {
         let keys = self.keys.checked(name, Kind::Mutex)?;
         let request = self.request(
             &keys,
             Phase::Inspect,
             ReleaseArgs { why, ..ReleaseArgs::of(id, Tells::Next(Duration::ZERO)) },
         );
-        Ok(self.pending_release(id, EVERY_ROUND, Some(SystemClock.now()), Duration::ZERO, request))
+        let until = self.members.until();
+        // It is not kept as pending where it fails: an operator who is told that nothing was done may decide otherwise.
+        Ok(self.members.ask(|member| member.put(request.clone(), until)))
     }
 
     /// Takes this client out of the waiters of a lock on every server but these, in the background; servers that have reserved

@@ -1,10 +1,13 @@
-//! The waiters of one queue in the order of their coming, decided without I/O: which one asks the servers, and which one looks after it.
+//! The waiters of one queue in the order of their coming, decided without I/O: which one asks the servers, and who looks after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lock_core::clock::BootInstant;
 use tokio::sync::Notify;
+
+/// The number of waiters, from the front, whose places are told apart.
+pub(super) const TOLD_APART: usize = 9;
 
 /// The waiters of one queue, the first of which asks the servers.
 #[derive(Debug)]
@@ -32,10 +35,16 @@ struct LocalWaiter {
 pub(super) enum LocalRank {
     /// It asks the servers.
     First,
-    /// It looks after the first one, which asked at this instant last.
-    Second(BootInstant),
-    /// It waits for a better place.
-    Other,
+    /// It looks after those before it, of whom one asked at this instant last. There are `ahead` of them, or more if they are
+    /// [`TOLD_APART`].
+    Behind { ahead: usize, asked_at: BootInstant },
+}
+
+impl LocalRank {
+    /// Whether the waiter is to be told of a change in front: it is one of the first two.
+    fn is_in_front(self) -> bool {
+        !matches!(self, Self::Behind { ahead: 2.., .. })
+    }
 }
 
 impl LocalOrder {
@@ -53,7 +62,7 @@ impl LocalOrder {
 
     /// Removes a waiter, and tells those that come forward.
     pub(super) fn leave(&mut self, number: u64) {
-        let was_in_front = self.rank(number) != LocalRank::Other;
+        let was_in_front = self.rank(number).is_in_front();
         self.waiters.remove(&number);
         self.asking.remove(&number);
         if was_in_front {
@@ -78,10 +87,9 @@ impl LocalOrder {
     }
 
     fn rank(&self, number: u64) -> LocalRank {
-        match self.present().take(2).position(|(present, _)| present == number) {
-            Some(0) => LocalRank::First,
-            Some(_) => LocalRank::Second(self.asked_at),
-            None => LocalRank::Other,
+        match self.present().take(TOLD_APART).position(|(present, _)| present == number).unwrap_or(TOLD_APART) {
+            0 => LocalRank::First,
+            ahead => LocalRank::Behind { ahead, asked_at: self.asked_at },
         }
     }
 
@@ -101,14 +109,14 @@ impl LocalOrder {
         self.asked_at = now;
     }
 
-    /// Has the second waiter take the place of the first, if that has not asked since this instant.
-    pub(super) fn pass_over_first(&mut self, second: u64, asked_at: BootInstant, now: BootInstant) {
-        if self.rank(second) != LocalRank::Second(asked_at) {
-            return;
+    /// Has a waiter take the place of those before it, if none of them has asked since this instant and they are not too many to be
+    /// told apart.
+    pub(super) fn pass_over(&mut self, number: u64, asked_at: BootInstant, now: BootInstant) {
+        match self.rank(number) {
+            LocalRank::Behind { ahead: ..TOLD_APART, asked_at: last } if last == asked_at => {}
+            _ => return,
         }
-        if let Some(first) = self.waiters.values_mut().find(|waiter| !waiter.is_absent) {
-            first.is_absent = true;
-        }
+        self.waiters.range_mut(..number).for_each(|(_, before)| before.is_absent = true);
         self.asked_at = now;
         self.tell_front();
     }
@@ -122,7 +130,7 @@ impl LocalOrder {
         }
     }
 
-    /// Tells the first one that it is, and the second one that it has to look after the first.
+    /// Tells the first one that it is, and the second one that it has to look after the first. The others see it when they look again.
     fn tell_front(&self) {
         self.present().take(2).for_each(|(_, waiter)| waiter.news.notify_one());
     }
@@ -145,6 +153,10 @@ mod tests {
         BootInstant::from_origin(Duration::from_secs(seconds))
     }
 
+    const fn right_behind(asked_at: BootInstant) -> LocalRank {
+        LocalRank::Behind { ahead: 1, asked_at }
+    }
+
     fn is_told(news: &Notify) -> bool {
         news.notified().now_or_never().is_some()
     }
@@ -155,12 +167,12 @@ mod tests {
         let [(first, _), (second, to_second), (third, to_third)] = [(); 3].map(|()| order.enter());
         assert_eq!(order.take_rank(first), LocalRank::First);
         order.asks(first, at(1));
-        order.pass_over_first(second, at(0), at(2));
-        assert_eq!(order.take_rank(second), LocalRank::Second(at(1)), "the first one has asked since");
-        order.pass_over_first(second, at(1), at(5));
+        order.pass_over(second, at(0), at(2));
+        assert_eq!(order.take_rank(second), right_behind(at(1)), "the first one has asked since");
+        order.pass_over(second, at(1), at(5));
         assert!(is_told(&to_second) && is_told(&to_third));
         assert_eq!(order.take_rank(second), LocalRank::First);
-        assert_eq!(order.take_rank(third), LocalRank::Second(at(5)));
+        assert_eq!(order.take_rank(third), right_behind(at(5)));
         // It is polled once, and left alone again: the one that asks is told all the same, and keeps its place until it goes.
         order.asks(first, at(6));
         order.tell_asking();
@@ -178,7 +190,7 @@ mod tests {
     fn whoever_was_passed_over_before_it_knew_that_it_was_the_first_asks_when_it_is_polled() {
         let mut order = LocalOrder::new(at(0));
         let [(first, to_first), (second, _)] = [(); 2].map(|()| order.enter());
-        order.pass_over_first(second, at(0), at(5));
+        order.pass_over(second, at(0), at(5));
         assert_eq!(order.take_rank(second), LocalRank::First);
         assert_eq!(order.take_rank(first), LocalRank::First, "it is polled after all");
         order.tell_asking();
@@ -188,7 +200,24 @@ mod tests {
         order.tell_asking();
         assert!(is_told(&to_first));
         let (third, _) = order.enter();
-        assert_eq!(order.take_rank(third), LocalRank::Second(at(6)));
+        assert_eq!(order.take_rank(third), right_behind(at(6)));
+    }
+
+    #[test]
+    fn several_who_do_not_ask_are_passed_over_together() {
+        let mut order = LocalOrder::new(at(0));
+        let numbers = [(); TOLD_APART + 2].map(|()| order.enter().0);
+        let behind = |ahead| LocalRank::Behind { ahead, asked_at: at(0) };
+        assert_eq!(order.take_rank(numbers[0]), LocalRank::First);
+        assert_eq!(order.take_rank(numbers[TOLD_APART - 1]), behind(TOLD_APART - 1));
+        assert_eq!(order.take_rank(numbers[TOLD_APART]), behind(TOLD_APART));
+        assert_eq!(order.take_rank(numbers[TOLD_APART + 1]), behind(TOLD_APART));
+        order.pass_over(numbers[TOLD_APART], at(0), at(4));
+        assert_eq!(order.take_rank(numbers[TOLD_APART]), behind(TOLD_APART), "those before it are not counted");
+        order.pass_over(numbers[2], at(0), at(5));
+        assert_eq!(order.take_rank(numbers[2]), LocalRank::First);
+        assert_eq!(order.take_rank(numbers[3]), LocalRank::Behind { ahead: 1, asked_at: at(5) });
+        assert_eq!(order.take_rank(numbers[1]), LocalRank::First, "it is polled after all");
     }
 
     #[test]
@@ -196,9 +225,9 @@ mod tests {
         let mut order = LocalOrder::new(at(0));
         let [(first, _), (second, _)] = [(); 2].map(|()| order.enter());
         order.stood_still(at(3));
-        order.pass_over_first(second, at(0), at(4));
+        order.pass_over(second, at(0), at(4));
         assert_eq!(order.take_rank(first), LocalRank::First);
-        assert_eq!(order.take_rank(second), LocalRank::Second(at(3)));
+        assert_eq!(order.take_rank(second), right_behind(at(3)));
     }
 
     #[test]
@@ -206,7 +235,7 @@ mod tests {
         let mut order = LocalOrder::new(at(0));
         let [(first, _), (second, _)] = [(); 2].map(|()| order.enter());
         order.leave(first);
-        order.pass_over_first(second, at(0), at(5));
+        order.pass_over(second, at(0), at(5));
         assert_eq!(order.take_rank(second), LocalRank::First);
     }
 
@@ -216,7 +245,7 @@ mod tests {
         let [(first, _), (second, _), (_, to_third), (fourth, to_fourth)] = [(); 4].map(|()| order.enter());
         order.tell_asking();
         order.leave(fourth);
-        order.pass_over_first(second, at(0), at(5));
+        order.pass_over(second, at(0), at(5));
         assert!(is_told(&to_third) && !is_told(&to_fourth));
         order.leave(first);
         assert!(!is_told(&to_third), "it was passed over before");

@@ -1,9 +1,9 @@
 //! The waiters of one client, in a queue for each lock.
 //!
 //! Only the first waiter of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others wait for its
-//! place. If the first waiter has not asked for long, its future is not polled: the next one takes its place. A release in the same client
-//! hands the lock over: the first waiter's request follows the release on every connection. Local knowledge saves requests; it never makes
-//! a grant.
+//! place. If the first waiter has not asked for long, its future is not polled: the next one takes its place or, if that one is not polled
+//! either, one of the seven behind it. A release in the same client hands the lock over: the first waiter's request follows the release on
+//! every connection. Local knowledge saves requests; it never makes a grant.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::AGAIN;
 use super::fairness::HandoverRun;
-use super::local_order::{LocalOrder, LocalRank};
+use super::local_order::{LocalOrder, LocalRank, TOLD_APART};
 use super::release_news::ReleaseNews;
 use super::shared_runs::SharedRuns;
 
@@ -73,6 +73,9 @@ pub(in crate::quorum) struct Handover {
 
 /// The longest pause between two requests of a first waiter whose future is polled.
 const UNASKED: Duration = AGAIN.saturating_add(Duration::from_millis(200));
+
+/// The time by which each waiter gives the one before it precedence in taking the place of those that are not polled.
+const LATER: Duration = Duration::from_millis(300);
 
 impl Queues {
     pub(in crate::quorum) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
@@ -219,8 +222,11 @@ impl QueuePlace {
             let rank = self.queue().order.take_rank(self.number);
             let passes_over = match rank {
                 LocalRank::First => return Ok(silent_since),
-                LocalRank::Second(asked_at) => asked_at.plus(UNASKED + attempt.op_timeout),
-                LocalRank::Other => BootInstant::FAR_FUTURE,
+                LocalRank::Behind { ahead, asked_at } => {
+                    // Those who are too far behind to pass over anybody only look again.
+                    let from = if ahead < TOLD_APART { asked_at } else { SystemClock.now() };
+                    from.plus(UNASKED + attempt.op_timeout + after(ahead))
+                }
             };
             let due = self.asked_again_by().max(awake_since).plus(attempt.patience);
             let due = due.min(deadline.instant()).min(passes_over);
@@ -241,10 +247,10 @@ impl QueuePlace {
             if now >= self.asked_again_by().max(awake_since).plus(attempt.patience) {
                 return Err(WaitEnded::Unknown);
             }
-            if let LocalRank::Second(asked_at) = rank
+            if let LocalRank::Behind { asked_at, .. } = rank
                 && now >= passes_over
             {
-                self.queue().order.pass_over_first(self.number, asked_at, now);
+                self.queue().order.pass_over(self.number, asked_at, now);
             }
         }
     }
@@ -353,6 +359,12 @@ impl Drop for QueuePlace {
             self.queues.stop_waiting(&self.lock, &queues);
         }
     }
+}
+
+/// The time by which a waiter passes those before it over later than the second one does, which may not be polled either.
+fn after(ahead: usize) -> Duration {
+    // A few at most.
+    LATER * u32::try_from(ahead.saturating_sub(1)).unwrap_or_default()
 }
 
 /// Every critical section leaves the data whole.
