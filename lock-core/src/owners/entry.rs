@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, futures::Notified};
 
+use super::gate::Gate;
 use crate::clock::BootInstant;
 use crate::error::{Error, Phase};
 use crate::lease::Lease;
@@ -15,7 +16,7 @@ use crate::sync::locked;
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     /// Held by the task that asks the server.
-    pub(crate) gate: tokio::sync::Mutex<()>,
+    pub(crate) gate: Gate,
     /// Whether the request that holds the gate may wait for long.
     queued: AtomicBool,
     /// Told when such a request begins.

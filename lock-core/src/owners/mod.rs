@@ -1,12 +1,14 @@
 //! The owners that use the locks of one client: one record for each lock and owner, as long as anybody has it.
 
 mod entry;
+mod gate;
 
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 pub(crate) use entry::{Entry, Silence};
+pub(crate) use gate::GateTurn;
 
 use crate::lease::LiveGrant;
 use crate::name::LockName;

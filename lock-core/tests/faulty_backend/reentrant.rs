@@ -413,3 +413,67 @@ async fn a_try_does_not_wait_behind_a_task_that_begins_to_wait_before_it() {
     lab.settle().await;
     assert!(waiting.await.unwrap().unwrap().is_some());
 }
+
+#[tokio::test]
+async fn a_wait_that_is_not_polled_keeps_no_other_task_of_its_owner_from_a_free_lock() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    let lock = tree.lock();
+    let (mut has_the_turn, mut waits_for_it) = (Box::pin(lock.lock(&tree.me)), Box::pin(lock.lock(&tree.me)));
+    assert!(futures_util::poll!(&mut has_the_turn).is_pending() && futures_util::poll!(&mut waits_for_it).is_pending());
+    let polled = tree.locking();
+    held.release().await.unwrap();
+    lab.settle().await;
+    assert!(!polled.is_finished(), "it does not know yet that the turn is not used");
+    // An operation timeout and a second.
+    lab.pass(Duration::from_millis(3_100)).await;
+    assert!(polled.is_finished());
+    let guard = polled.await.unwrap().unwrap().unwrap();
+    // Both are inside when they are polled after all.
+    let others = [has_the_turn.await.unwrap(), waits_for_it.await.unwrap()];
+    for guard in others.into_iter().chain([guard]) {
+        guard.release().await.unwrap();
+    }
+    tree.locks.close().await.unwrap();
+    assert_eq!(lab.store.used(), 0);
+}
+
+#[tokio::test]
+async fn tasks_of_one_owner_ask_once_however_long_they_wait() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    let waiting = [tree.locking(), tree.locking(), tree.trying_for(SECOND * 60)];
+    for _ in 0..40 {
+        lab.pass(Duration::from_millis(500)).await;
+    }
+    assert_eq!(lab.line.asked("enter"), 1);
+    drop(held);
+    lab.settle().await;
+    for waiting in waiting {
+        drop(waiting.await.unwrap().unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_wait_behind_one_that_is_not_polled_ends_when_the_client_is_closed() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let _held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    let lock = tree.lock();
+    let mut left = Box::pin(lock.lock(&tree.me));
+    assert!(futures_util::poll!(&mut left).is_pending());
+    let polled = tree.locking();
+    lab.settle().await;
+    let closing = tokio::spawn({
+        let locks = tree.locks.clone();
+        async move { locks.close().await }
+    });
+    lab.settle().await;
+    assert!(polled.is_finished());
+    assert_eq!(polled.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    drop(left);
+    lab.settle().await;
+    closing.await.unwrap().unwrap();
+}

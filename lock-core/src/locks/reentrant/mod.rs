@@ -4,11 +4,14 @@
 //! requests of the same owner that come meanwhile wait at the gate and then find the grant. Only the last release goes
 //! to the server.
 //!
+//! If the future that has the gate is not polled, those behind it notice that it gives no sign of life, and ask for themselves.
+//!
 //! A task at the gate has no answer of its own. So when its deadline comes it asks once for itself, and when the request
 //! before it ended without an answer, that time counts as its own: its patience never begins anew.
 
 mod guard;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +28,7 @@ use crate::locks::Fenced;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
 use crate::owner::{GrantId, Owner};
-use crate::owners::{Entry, Owned, Silence};
+use crate::owners::{Entry, GateTurn, Owned, Silence};
 
 /// A handle for one reentrant lock.
 ///
@@ -308,11 +311,11 @@ impl ReentrantMutex {
             return Ok(Some(guard));
         }
         let arrived = self.core.keeper.clock.now();
-        let gate = self.pass_gate(&entry, wait).await;
+        let passage = self.pass_gate(&entry, wait).await;
         if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
         }
-        if gate.is_none() {
+        if matches!(passage, Passage::Over) {
             // Whether somebody else holds the lock or the server is silent, only the server can tell.
             let patience = self.core.options.patience;
             let once = wait.deadline().map_or(wait, |_| Wait::Once);
@@ -322,7 +325,7 @@ impl ReentrantMutex {
             });
         }
         let patience = self.patience_left(&entry, arrived, wait)?;
-        self.ask_for_all(&entry, owner, wait, patience).await
+        self.ask_for_all(&entry, &passage, owner, wait, patience).await
     }
 
     /// Enters one level deeper, if the owner is inside.
@@ -365,20 +368,22 @@ impl ReentrantMutex {
         }
     }
 
-    /// Waits until no other task of the owner asks the server; `None` at the deadline. A try does not wait for a request
-    /// that waits itself.
-    async fn pass_gate<'a>(&self, entry: &'a Entry, wait: Wait) -> Option<tokio::sync::MutexGuard<'a, ()>> {
-        let (clock, began_to_wait) = (&self.core.keeper.clock, entry.began_to_wait());
+    /// Waits until no other task of the owner asks the server, or none that is polled. A try does not wait for a request that waits
+    /// itself.
+    async fn pass_gate<'a>(&'a self, entry: &'a Entry, wait: Wait) -> Passage<'a> {
+        let (clock, began_to_wait) = (&*self.core.keeper.clock, entry.began_to_wait());
+        let op_timeout = self.core.options.op_timeout;
         let until = match wait.deadline() {
-            None if entry.is_queued() => return entry.gate.try_lock().ok(),
-            None => clock.now().plus(self.core.options.op_timeout),
+            None if entry.is_queued() => return entry.gate.try_pass(clock).map_or(Passage::Over, Passage::Turn),
+            None => clock.now().plus(op_timeout),
             Some(deadline) => deadline.instant(),
         };
         tokio::select! {
             biased;
-            gate = entry.gate.lock() => Some(gate),
-            () = began_to_wait, if wait.deadline().is_none() => None,
-            () = clock.sleep_until(until) => None,
+            turn = entry.gate.pass(clock, op_timeout) => turn.map_or(Passage::Abandoned, Passage::Turn),
+            () = began_to_wait, if wait.deadline().is_none() => Passage::Over,
+            () = clock.sleep_until(until) => Passage::Over,
+            () = self.core.keeper.shutdown.begun() => Passage::Over,
         }
     }
 
@@ -395,10 +400,11 @@ impl ReentrantMutex {
         Ok(left)
     }
 
-    /// The request of the gate's holder, on behalf of all tasks of the owner.
+    /// The request of whoever has passed the gate, on behalf of all tasks of the owner.
     async fn ask_for_all(
         &self,
         entry: &Arc<Owned<Entry>>,
+        passage: &Passage<'_>,
         owner: &Owner,
         wait: Wait,
         patience: Duration,
@@ -415,6 +421,7 @@ impl ReentrantMutex {
                 biased;
                 lease = self.acquire(owner, wait, patience) => lease,
                 () = entered => continue,
+                never = passage.keep_alive(self.core.options.op_timeout) => match never {},
             };
             if let Err(error) = &lease
                 && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
@@ -442,6 +449,26 @@ impl ReentrantMutex {
         match wait.deadline() {
             None => self.backend.try_enter(&attempt).await,
             Some(deadline) => self.backend.enter(&attempt, deadline).await,
+        }
+    }
+}
+
+/// The outcome of waiting at an owner's gate.
+enum Passage<'a> {
+    /// The turn to ask the server.
+    Turn(GateTurn<'a>),
+    /// No turn, as the future that has it is not polled: whoever finds that asks for itself.
+    Abandoned,
+    /// No turn until the deadline, or until the client was closed.
+    Over,
+}
+
+impl Passage<'_> {
+    /// Tells those at the gate that the turn is used, until this is dropped.
+    async fn keep_alive(&self, op_timeout: Duration) -> Infallible {
+        match self {
+            Self::Turn(turn) => turn.keep_alive(op_timeout).await,
+            Self::Abandoned | Self::Over => std::future::pending().await,
         }
     }
 }
