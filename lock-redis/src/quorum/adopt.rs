@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::driver::{Attempt, Grant};
-use lock_core::{Error, GrantId, Phase};
+use lock_core::{Error, GrantId, LeaseOptions, Phase};
 
 use super::NAME;
 use super::acquire::{Acquirer, OverAtTheEnd, begin, decide};
@@ -53,8 +53,10 @@ impl Adopter {
         let mut votes = Ballot::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
             drop(over);
-            // A server that could not be asked keeps it under the id of before, which nobody will release.
-            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));
+            // A server that could not be asked keeps it under the id of before, which nobody will release, for as long as another client
+            // has asked for.
+            let lasts = self.members.longest_ttl().unwrap_or(LeaseOptions::MAX_TTL);
+            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, lasts), &votes.granted));
             return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
         }
         drop((over, asked));

@@ -168,6 +168,11 @@ impl Members {
         self.longest_ttl
     }
 
+    /// Returns the longest TTL that a grant of this client may have.
+    pub(in crate::quorum) fn longest_lease(&self) -> Duration {
+        self.longest_ttl.unwrap_or_else(|| self.predecessors.longest_lease())
+    }
+
     /// The occasions on which a connection was replaced.
     pub(in crate::quorum) fn doubts(&self) -> Doubts {
         self.predecessors.doubts()

@@ -132,7 +132,7 @@ impl ReleaseRequests {
         self.pending_release(attempt.id, last_round, Some(since), attempt.ttl, request)
     }
 
-    /// An extension by hand may outlast the TTL, up to the longest one of the configuration; the servers end what is left.
+    /// The release of a grant that an extension by hand may have made to last longer than its TTL. The servers end what is left.
     fn pending_release(
         &self,
         id: GrantId,
@@ -141,7 +141,7 @@ impl ReleaseRequests {
         ttl: Duration,
         request: Arc<ScriptRequest>,
     ) -> PendingRelease {
-        let lasts = ttl.max(self.members.longest_ttl().unwrap_or_default());
+        let lasts = ttl.max(self.members.longest_lease());
         PendingRelease { id, last_round, since, over_at: self.members.until().plus(lasts), request }
     }
 

@@ -117,6 +117,11 @@ impl Predecessors {
         self.longest_lease.note(ttl);
     }
 
+    /// Returns the longest lease that was asked for.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.longest_lease.ttl()
+    }
+
     /// The time after its end for which a connection, of requests that take so long at most, may matter: whatever it carried
     /// has been carried out by then, and what that left has expired.
     pub(in crate::client) fn afterlife(&self, op_timeout: Duration) -> Duration {
