@@ -48,7 +48,7 @@ pub(crate) async fn over(link: Link, config: &MemcachedConfig) -> Result<Memcach
         records: Records::new(&link, &keys),
         adopter: Adopter::new(&link, &gate, &registry, &records),
         renewer: Renewer::new(&link, &gate, &registry, &records, &reasons, &keys, longest),
-        leaver: Leaver::new(&link, &registry, &records, &reasons, longest),
+        leaver: Leaver::new(&link, &gate, &registry, &records, &reasons, longest),
         acquirer,
         registry,
         queues,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::{Attempt, Kind, Left};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
@@ -10,6 +11,8 @@ use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::config::LongestLease;
+use crate::epoch::gate::EpochGate;
+use crate::epoch::{GateVerdict, NotNow};
 use crate::error::Failure;
 use crate::items::reason::ForcedReasons;
 use crate::items::record::HolderRecords;
@@ -23,6 +26,7 @@ const ROUNDS: usize = 20;
 /// Leaves mutexes.
 pub(crate) struct Leaver {
     link: Arc<Link>,
+    gate: Arc<EpochGate>,
     registry: Arc<Registry>,
     records: Arc<HolderRecords>,
     reasons: Arc<ForcedReasons>,
@@ -32,13 +36,14 @@ pub(crate) struct Leaver {
 impl Leaver {
     pub(crate) fn new(
         link: &Arc<Link>,
+        gate: &Arc<EpochGate>,
         registry: &Arc<Registry>,
         records: &Arc<HolderRecords>,
         reasons: &Arc<ForcedReasons>,
         longest: LongestLease,
     ) -> Self {
         let (records, reasons) = (records.clone(), reasons.clone());
-        Self { link: link.clone(), registry: registry.clone(), records, reasons, longest }
+        Self { link: link.clone(), gate: gate.clone(), registry: registry.clone(), records, reasons, longest }
     }
 
     /// Has a mutex end after this time, under another id. No other kind can be left.
@@ -77,14 +82,24 @@ impl Leaver {
         let mut own = entry.own(*seen);
         for _ in 0..ROUNDS {
             let change = Command::HandOver { key: key.clone(), own, to, seconds };
-            let mut answers = self.link.run(vec![change, Command::Look { key: key.clone() }]).await.into_iter();
+            let request = [change, Command::Look { key: key.clone() }].into_iter();
+            let (answers, verdict) = self.gate.run(request, SystemClock.now()).await;
+            let mut answers = answers.into_iter();
             match answers.next() {
                 Some(CommandAnswer::Done(seen)) => {
-                    if answers.next().is_some_and(|look| matches!(ends_after(&look, seconds), Ok(true))) {
-                        entry.lost(key);
-                        return Ok(true);
-                    }
                     own = OwnItem { value: to.number(), seen };
+                    let has_its_time =
+                        answers.next().is_some_and(|look| matches!(ends_after(&look, seconds), Ok(true)));
+                    match verdict? {
+                        // An end by a clock that stood comes too early: the item gets another one when the clock runs, or is found to be
+                        // lost. That the clock does not run is for the next round to tell.
+                        GateVerdict::No(why @ NotNow::ClockStands) => drop(self.gate.tend(why).await),
+                        _ if has_its_time => {
+                            entry.lost(key);
+                            return Ok(true);
+                        }
+                        _ => {}
+                    }
                 }
                 Some(CommandAnswer::Failed(failure)) => return Err(failure),
                 // It has changed: by a renewal, or an earlier request of this kind; or it is gone, or another's.

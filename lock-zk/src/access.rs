@@ -21,6 +21,18 @@ pub enum Access {
     Only(Vec<(String, String)>),
 }
 
+impl Access {
+    /// Returns the number of bytes that these rights take in the request for each node.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            // An identity that everybody knows.
+            Self::Everybody | Self::Creator => 0,
+            // The rights, and the lengths of two texts.
+            Self::Only(identities) => identities.iter().map(|(scheme, id)| 12 + scheme.len() + id.len()).sum(),
+        }
+    }
+}
+
 impl fmt::Debug for Access {
     /// The schemes of identities: the id of a `digest` is made of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

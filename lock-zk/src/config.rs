@@ -172,7 +172,7 @@ impl ZkConfig {
     }
 
     pub(crate) fn layout(&self) -> Layout {
-        Layout { prefix: self.prefix.clone(), dialects: self.dialects.clone() }
+        Layout { prefix: self.prefix.clone(), dialects: self.dialects.clone(), access_bytes: self.access.bytes() }
     }
 
     /// Everything that can be checked without a server.

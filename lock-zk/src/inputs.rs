@@ -45,7 +45,7 @@ fn bent(rng: &mut SeededRng, text: &str) -> String {
 }
 
 fn layout() -> Layout {
-    Layout { prefix: "lock".to_owned(), dialects: Vec::new() }
+    Layout { prefix: "lock".to_owned(), dialects: Vec::new(), access_bytes: 0 }
 }
 
 #[test]

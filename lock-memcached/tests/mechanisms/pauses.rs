@@ -166,6 +166,57 @@ fn alone(one: &MemcachedLocks, other: &MemcachedLocks, name: &str) -> JoinHandle
     })
 }
 
+/// Longer than the item of a lock that is left for a second outlasts that.
+const LONG_PAUSE: Duration = Duration::from_secs(7);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_left_at_the_end_of_a_pause_stays_for_its_time_or_is_told_to_be_lost() {
+    let rounds = join_all((0..4).map(|part| left_at_the_end_of_a_pause(PHASES - 8 + part * 2))).await;
+    println!(
+        "{} locks were left in a pause, none was free before its time without a word",
+        rounds.into_iter().sum::<usize>()
+    );
+}
+
+/// A server of its own stands still, and locks are left in the last part of that, each over a connection that is open already. Whoever
+/// tries all the time is granted none before its time is over, unless that was told as a loss. Returns how many were left.
+async fn left_at_the_end_of_a_pause(phase: u32) -> usize {
+    let Some(server) = server(MemcachedOptions::new()).await else { return 0 };
+    let lease = LONG_PAUSE + THREE_SECONDS * 2;
+    let mut config = config(&server).with_longest_lease(lease);
+    config.client.lease = LeaseOptions::new(lease).with_auto_renew(false);
+    config.client.op_timeout = ms(6000);
+    let (one, other) = (opened(config.clone()).await, opened(config).await);
+    let names: Vec<_> = (0..CONNECTIONS - 8).map(|number| format!("left/{number}")).collect();
+    let held = join_all(names.iter().map(async |name| one.mutex(&**name).lock().await.unwrap())).await;
+    until_phase(Duration::from_secs(1) / PHASES * phase + ms(100)).await;
+    server.stop().unwrap();
+    pass(LONG_PAUSE).await;
+    // Soon before it goes on: the first ones have the connections that are open already.
+    until_phase(ms(800)).await;
+    let mut leaving = Vec::new();
+    for (guard, name) in held.into_iter().zip(names) {
+        let theirs = other.mutex(name);
+        leaving.push(tokio::spawn(async move {
+            let asked = Instant::now();
+            if let Err(failed) = guard.leave(LEASE).await {
+                // The old clock has ended it, and whoever left it is told.
+                assert_eq!(failed.error.kind(), ErrorKind::Lost, "{failed}");
+                return;
+            }
+            let next = theirs.try_lock_for(ms(20_000)).await.unwrap().expect("it ends by itself");
+            assert!(asked.elapsed() >= LEASE, "it was free {:?} after it was left", asked.elapsed());
+            next.release().await.unwrap();
+        }));
+        pass(ms(5)).await;
+    }
+    until_phase(ms(20)).await;
+    server.cont().unwrap();
+    let left = leaving.len();
+    join_all(leaving).await.into_iter().for_each(|left| left.unwrap());
+    left
+}
+
 /// Waits until the seconds that servers count are this old.
 async fn until_phase(phase: Duration) {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap();

@@ -38,6 +38,8 @@ pub(crate) struct Layout {
     pub(crate) prefix: String,
     /// Of shared paths, without the first `/`.
     pub(crate) dialects: Vec<(String, Dialect)>,
+    /// The number of bytes that the rights to a node take in the request for it.
+    pub(crate) access_bytes: usize,
 }
 
 impl Layout {
@@ -61,6 +63,7 @@ pub(crate) struct LockPaths {
     /// Whether clients of other libraries may be there.
     is_shared: bool,
     pub(crate) dialect: Dialect,
+    access_bytes: usize,
 }
 
 impl LockPaths {
@@ -84,7 +87,7 @@ impl LockPaths {
         let leases = (needed == Role::Permit).then(|| format!("{directory}{LEASES}"));
         let directory = if leases.is_some() { format!("{directory}{QUEUE}") } else { directory };
         let limit = if let Kind::Permits { limit, .. } = kind { Some(limit) } else { None };
-        Ok(Self { directory, role, leases, limit, is_shared, dialect })
+        Ok(Self { directory, role, leases, limit, is_shared, dialect, access_bytes: layout.access_bytes })
     }
 
     /// Whether clients of other libraries may be there.
@@ -147,7 +150,7 @@ impl LockPaths {
     pub(crate) fn permits(&self, grant: GrantId, permits: u32, data: usize) -> Result<Vec<NewNode>, Error> {
         let wanted = |stem: String| NewNode::Sequential(self.permit_path(&stem));
         let one = wanted(self.dialect.stem(grant, Role::Permit));
-        let fitting = MOST_BYTES / (one.path().len() + data).max(1);
+        let fitting = MOST_BYTES / (one.path().len() + data + self.access_bytes).max(1);
         let most = u32::try_from(fitting).map_or(MOST_NODES, |fitting| fitting.clamp(1, MOST_NODES));
         if permits <= most {
             return Ok(vec![one; permits as usize]);
@@ -268,6 +271,7 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Access;
     use crate::wait::contention::waits_for;
 
     #[test]
@@ -280,7 +284,7 @@ mod tests {
 
     fn layout(dialects: &[(&str, Dialect)]) -> Layout {
         let dialects = dialects.iter().map(|(path, dialect)| ((*path).to_owned(), *dialect)).collect();
-        Layout { prefix: "lock".to_owned(), dialects }
+        Layout { prefix: "lock".to_owned(), dialects, access_bytes: 0 }
     }
 
     fn lock(kind: Kind) -> LockPaths {
@@ -395,6 +399,13 @@ mod tests {
         assert_eq!(nodes("api", 300), 1000);
         assert_eq!(nodes(&"ü".repeat(500), 300), 1, "6 bytes of path for each letter");
         assert_eq!(nodes("api", 2000), 1);
+        // Each node of a request brings its rights.
+        let identity = |number: u32| ("digest".to_owned(), format!("user-{number}:{}", "b".repeat(28)));
+        let access = Access::Only((0..20).map(identity).collect());
+        let own = Layout { access_bytes: access.bytes(), ..layout(&[]) };
+        let lock = LockPaths::of(&own, &LockName::from("api"), Kind::Permits { permits: 1, limit: 1000 }).unwrap();
+        assert_eq!(lock.permits(grant, 1000, 300).unwrap().len(), 1);
+        assert_eq!(lock.permits(grant, 100, 300).unwrap().len(), 100);
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod tests {
     use crate::store::layout::Layout;
 
     fn lock(kind: Kind) -> LockPaths {
-        let layout = Layout { prefix: "lock".to_owned(), dialects: Vec::new() };
+        let layout = Layout { prefix: "lock".to_owned(), dialects: Vec::new(), access_bytes: 0 };
         LockPaths::of(&layout, &"shared".into(), kind).unwrap()
     }
 
