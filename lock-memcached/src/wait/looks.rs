@@ -8,9 +8,9 @@ use std::time::Duration;
 use lock_core::Error;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Grant, wait};
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
-use super::turns::WaitLimits;
+use super::turns::{Ticket, WaitLimits};
 use super::{WaitQueue, Waiter};
 use crate::acquire::{TryOutcome, WantedLock};
 use crate::registry::Entry;
@@ -60,14 +60,19 @@ impl<W: WantedLock> Waiter<'_, W> {
 
     /// Pauses, ready to be handed the lock; until it is woken at the latest, or the deadline passes.
     async fn pauses(&self, pause: Duration) -> Option<Grant> {
-        let until = self.queue.next_look(&self.limits, pause);
+        let until = self.queue.next_look(&self.limits, pause, self.ticket);
+        let Some(wake) = self.queue.wake_of(self.ticket) else {
+            // It was passed over while it was not polled.
+            SystemClock.sleep_until(until).await;
+            return None;
+        };
         let woken = async {
             tokio::select! {
-                () = self.queue.wake.notified() => {}
+                () = wake.notified() => {}
                 () = SystemClock.sleep_until(until) => {}
             }
             // Others may have their turn by now: a row has ended meanwhile, or the wake-up is from before the pause.
-            let at = self.queue.next_look(&self.limits, Duration::ZERO);
+            let at = self.queue.next_look(&self.limits, Duration::ZERO, self.ticket);
             if at > SystemClock.now() {
                 SystemClock.sleep_until(at).await;
             }
@@ -85,7 +90,8 @@ impl<W: WantedLock> Waiter<'_, W> {
             turn = entry.turn() => turn,
             () = &mut woken => return None,
         };
-        let withdrawal = self.queue.offers(Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn });
+        let offer = Offer { entry, ttl: self.attempt.ttl, granted, _turn: turn };
+        let withdrawal = self.queue.offers(self.ticket, offer);
         tokio::select! {
             biased;
             grant = &mut handed => return grant.ok(),
@@ -99,26 +105,37 @@ impl<W: WantedLock> Waiter<'_, W> {
 
 impl WaitQueue {
     /// The instant of the next look, after a pause that begins now.
-    fn next_look(&self, limits: &WaitLimits, pause: Duration) -> BootInstant {
+    fn next_look(&self, limits: &WaitLimits, pause: Duration, ticket: Ticket) -> BootInstant {
         let mut state = self.state();
         let at = state.turns.next_look(SystemClock.now(), limits, pause);
-        state.turns.pauses_until(at);
+        state.turns.pauses_until(at, ticket);
         at
     }
 
+    /// The wake-up of the first one; nothing for a waiter that was passed over.
+    fn wake_of(&self, ticket: Ticket) -> Option<Arc<Notify>> {
+        let state = self.state();
+        state.turns.is_first(ticket).then(|| state.wake.clone())
+    }
+
     /// The first one can be handed the lock, as long as the answer lives.
-    fn offers(&self, offer: Offer) -> Withdrawal<'_> {
-        self.state().turns.offers(offer);
-        Withdrawal(self)
+    fn offers(&self, ticket: Ticket, offer: Offer) -> Withdrawal<'_> {
+        self.state().turns.offers(ticket, offer);
+        Withdrawal { queue: self, ticket }
     }
 }
 
 /// Takes an offer back that nobody has taken.
-struct Withdrawal<'a>(&'a WaitQueue);
+struct Withdrawal<'a> {
+    queue: &'a WaitQueue,
+    ticket: Ticket,
+}
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
-        self.0.state().turns.withdraws();
+        let withdrawn = self.queue.state().turns.withdraws(self.ticket);
+        // What it holds ends after the queue's mutex is free.
+        drop(withdrawn);
     }
 }
 

@@ -52,8 +52,8 @@ impl Waits {
         attempt: &Attempt,
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
-        let mut ticket = self.queues.join(wanted.queue());
-        let (queue, turn) = (&*ticket.queue, ticket.turn.as_mut());
+        let mut place = self.queues.join(wanted.queue());
+        let (queue, ticket, turn) = (&*place.queue, place.ticket, place.turn.as_mut());
         let limits = WaitLimits {
             since: SystemClock.now(),
             deadline,
@@ -61,7 +61,7 @@ impl Waits {
             op_timeout: attempt.op_timeout,
             longest_pause: self.longest_pause,
         };
-        let waiter = Waiter { waits: self, wanted, attempt, queue, limits };
+        let waiter = Waiter { waits: self, wanted, attempt, queue, ticket, limits };
         // What most waits end before is boxed: they need not carry it about.
         let granted = async {
             match turn {
@@ -89,6 +89,7 @@ struct Waiter<'a, W> {
     wanted: &'a W,
     attempt: &'a Attempt,
     queue: &'a WaitQueue,
+    ticket: Ticket,
     limits: WaitLimits,
 }
 
@@ -107,6 +108,7 @@ impl<W: WantedLock> Waiter<'_, W> {
     /// Tries once, and tells the queue.
     async fn tries(&self, attempt: impl Future<Output = Result<TryOutcome, Error>>) -> Step {
         let was_ours = self.queue.is_held_here();
+        self.queue.state().turns.asks(SystemClock.now(), &self.limits, self.ticket);
         let outcome = attempt.await;
         let tried = match &outcome {
             Ok(TryOutcome::Granted(_)) => Tried::Granted,
@@ -133,11 +135,12 @@ impl<W: WantedLock> Waiter<'_, W> {
         self.attempt.error(ErrorKind::Indeterminate, Phase::Wait, what).with_source(error)
     }
 
-    /// Stands in the queue until it is the first one, and asks then.
+    /// Stands in the queue until it is the first one, because those before it are gone or are not polled, and asks then.
     async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
         loop {
-            let until = match self.queue.stands(&self.limits) {
+            let until = match self.queue.stands(&self.limits, self.ticket) {
                 Standing::Until(until) => until,
+                Standing::First => break,
                 Standing::Over => return Ok(None),
                 Standing::Silent(patience) => {
                     let what = format!("the server has not answered for {patience:?}");
@@ -154,7 +157,7 @@ impl<W: WantedLock> Waiter<'_, W> {
                 self.queue.state().turns.awakes(now);
             }
         }
-        // Who was before it has the lock now, or has released it already: too soon for it to be handed over.
+        // Whoever was before it has the lock now, or has released it already: too soon for it to be handed over.
         match self.first_try().await {
             ControlFlow::Break(answer) => answer,
             ControlFlow::Continue(pause) => self.looks_again(pause).await,
@@ -177,13 +180,13 @@ struct QueueMap {
 #[derive(Debug)]
 struct WaitQueue {
     state: Mutex<QueueState>,
-    /// Wakes the first one from its pause.
-    wake: Notify,
 }
 
 #[derive(Debug)]
 struct QueueState {
     turns: Turns<oneshot::Sender<()>, Offer>,
+    /// Wakes the first one from its pause. Made anew when the first one is passed over: that one would take a wake-up with it.
+    wake: Arc<Notify>,
     /// The last one of this client that was granted the lock.
     holder: Weak<Entry>,
 }
@@ -205,7 +208,7 @@ impl WaitQueues {
         all.sweep();
         let queue = all.queues.entry(key.clone()).or_insert_with(|| Arc::new(WaitQueue::new())).clone();
         let mut state = queue.state();
-        let (ticket, turn) = match state.turns.comes() {
+        let (ticket, turn) = match state.turns.comes(SystemClock.now()) {
             Some(first) => (first, None),
             None => {
                 let (wake, turn) = oneshot::channel();
@@ -233,10 +236,11 @@ impl WaitQueues {
 
     /// Has the first one in this queue look at once, or as soon as others have had their turn: its own pause may be much longer.
     fn wake(&self, key: &Key) {
-        if let Some(queue) = self.all().queues.get(key)
-            && queue.state().turns.is_waited_in()
-        {
-            queue.wake.notify_one();
+        if let Some(queue) = self.all().queues.get(key) {
+            let state = queue.state();
+            if state.turns.is_waited_in() {
+                state.wake.notify_one();
+            }
         }
     }
 
@@ -270,8 +274,8 @@ impl QueueMap {
 
 impl WaitQueue {
     fn new() -> Self {
-        let state = QueueState { turns: Turns::new(SystemClock.now()), holder: Weak::new() };
-        Self { state: Mutex::new(state), wake: Notify::new() }
+        let turns = Turns::new(SystemClock.now());
+        Self { state: Mutex::new(QueueState { turns, wake: Arc::default(), holder: Weak::new() }) }
     }
 
     /// The instant of the first one's first try, if it is not now.
@@ -294,8 +298,13 @@ impl WaitQueue {
     }
 
     /// The step of a waiter that stands behind others.
-    fn stands(&self, limits: &WaitLimits) -> Standing {
-        self.state().turns.stands(SystemClock.now(), limits)
+    fn stands(&self, limits: &WaitLimits, ticket: Ticket) -> Standing {
+        let mut state = self.state();
+        let standing = state.turns.stands(SystemClock.now(), limits, ticket);
+        if standing == Standing::First {
+            state.wake = Arc::default();
+        }
+        standing
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
@@ -307,8 +316,9 @@ impl Drop for QueueTicket {
     fn drop(&mut self) {
         let mut all = self.queues.all();
         let mut state = self.queue.state();
-        let next = state.turns.goes(self.ticket);
-        let is_over = state.turns.is_over(SystemClock.now());
+        let now = SystemClock.now();
+        let next = state.turns.goes(now, self.ticket);
+        let is_over = state.turns.is_over(now);
         drop(state);
         // Otherwise it is swept away later.
         if is_over {

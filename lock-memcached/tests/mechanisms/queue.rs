@@ -24,6 +24,48 @@ fn queued(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Se
     wait
 }
 
+/// A wait that pauses between two looks, and is not polled any more.
+async fn kept(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Send + Unpin + use<> {
+    let mut wait = Box::pin(queued(mutex));
+    assert!(tokio::time::timeout(ms(300), &mut wait).await.is_err(), "the lock is free");
+    wait
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_is_not_polled_keeps_nobody_from_a_free_lock_and_goes_on_later() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
+    let held = holder.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let mutex = waiting.mutex("held").with_ttl(LONG);
+    let (mut still, behind) = (kept(&mutex).await, tokio::spawn(queued(&mutex)));
+    held.release().await.unwrap();
+    let guard = tokio::time::timeout(ms(8000), behind).await.expect("the lock is free").unwrap().unwrap();
+    assert!((&mut still).now_or_never().is_none(), "the lock is not free");
+    guard.release().await.unwrap();
+    let again = mutex.try_lock_for(ms(8000)).await.unwrap().expect("the lock is free");
+    again.release().await.unwrap();
+    let late = tokio::time::timeout(ms(8000), still).await.expect("the lock is free").unwrap();
+    late.release().await.unwrap();
+    assert!(mutex.inspect().await.unwrap().holders.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_is_not_polled_is_not_handed_the_lock() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartPolicy::Off).await;
+    let mutex = locks.mutex("held").with_ttl(LONG);
+    let held = mutex.lock().await.unwrap();
+    let (still, behind) = (kept(&mutex).await, tokio::spawn(queued(&mutex)));
+    // Its next look is late by then.
+    pass(ms(300)).await;
+    held.release().await.unwrap();
+    let guard = tokio::time::timeout(ms(8000), behind).await.expect("the lock is free").unwrap().unwrap();
+    guard.release().await.unwrap();
+    drop(still);
+    let again = mutex.try_lock_for(ms(8000)).await.unwrap().expect("the lock is free");
+    again.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_idle_waiters_ask_no_more_than_one() {
     let Some(server) = server(MemcachedOptions::new()).await else { return };

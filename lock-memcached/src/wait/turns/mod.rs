@@ -7,7 +7,7 @@
 //! client there is no time in which the look of another one would meet the free lock, but by chance. So a client that was kept
 //! waiting by others a moment ago, and one whose tasks hand a lock over to each other, leaves it free now and then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Deadline};
@@ -22,6 +22,14 @@ const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(30);
 /// Time for which others count as wanting a lock after one of them kept us waiting for it.
 pub(crate) const CONTENDED_FOR: Duration = Duration::from_secs(1);
+
+/// The time for which the first one is late before another takes its place: it is not polled.
+const LATE: Duration = Duration::from_secs(1);
+/// The time for which a planned look is late before its waiter is not handed the lock any more; and the time that is left to the first
+/// one by whoever comes while it is late, since the runtime may have stood still for all.
+const BRIEFLY_LATE: Duration = Duration::from_millis(100);
+/// The number of waiters behind the first one that watch whether it is late. The others see it when their own time is up.
+const WATCHERS: usize = 2;
 
 /// Number of a waiter in its queue, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,15 +84,21 @@ pub enum Standing {
     Silent(Duration),
     /// The wait ends without the lock.
     Over,
+    /// The waiter is the first one: it has become that, or has taken the place of one that is not polled.
+    First,
 }
 
 /// Turns at one lock. `W` wakes a waiter that becomes the first one; `O` is the first one's offer to be handed the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Turns<W, O> {
-    /// The only one that asks the server.
+    /// The one that asks the server.
     first: Option<Ticket>,
     /// The waiters behind the first one, in order of arrival.
     behind: BTreeMap<Ticket, W>,
+    /// The waiters whose place was taken while they were not polled. Each goes on asking by itself when it is polled.
+    passed_over: BTreeSet<Ticket>,
+    /// The instant by which the first one looks, or has its answer.
+    due: BootInstant,
     /// The last number that was given.
     last: u64,
     /// Whether the first one has been answered once.
@@ -104,6 +118,8 @@ impl<W, O> Turns<W, O> {
         Self {
             first: None,
             behind: BTreeMap::new(),
+            passed_over: BTreeSet::new(),
+            due: now,
             last: 0,
             has_tried: false,
             offer: None,
@@ -114,11 +130,12 @@ impl<W, O> Turns<W, O> {
     }
 
     /// A waiter comes. Returns its ticket if it is the first one; otherwise it has to stand [`behind`](Turns::behind).
-    pub fn comes(&mut self) -> Option<Ticket> {
+    pub fn comes(&mut self, now: BootInstant) -> Option<Ticket> {
         if self.first.is_some() {
             return None;
         }
         self.first = Some(self.next_ticket());
+        self.due = now;
         self.first
     }
 
@@ -135,15 +152,20 @@ impl<W, O> Turns<W, O> {
     }
 
     /// A waiter goes, with the lock or without. Returns who is to be woken, because it is the first one now.
-    pub fn goes(&mut self, ticket: Ticket) -> Option<W> {
+    pub fn goes(&mut self, now: BootInstant, ticket: Ticket) -> Option<W> {
         if self.first != Some(ticket) {
             self.behind.remove(&ticket);
+            self.passed_over.remove(&ticket);
             return None;
         }
-        (self.offer, self.has_tried) = (None, false);
         let (next, wake) = self.behind.pop_first().unzip();
-        self.first = next;
+        self.begins(now, next);
         wake
+    }
+
+    /// Another one is the first.
+    fn begins(&mut self, now: BootInstant, first: Option<Ticket>) {
+        (self.first, self.due, self.offer, self.has_tried) = (first, now, None, false);
     }
 
     /// Whether this waiter is the first one.
@@ -162,7 +184,7 @@ impl<W, O> Turns<W, O> {
     /// Whether nothing has to be known of the queue any more: nobody waits, and others do not want the lock.
     #[must_use]
     pub fn is_over(&self, now: BootInstant) -> bool {
-        !self.is_waited_in() && !self.fairness.is_contended(now)
+        !self.is_waited_in() && self.passed_over.is_empty() && !self.fairness.is_contended(now)
     }
 
     /// The instant of the first one's first try, if it is not now: a lock that others want is left to them now and then.
@@ -170,10 +192,17 @@ impl<W, O> Turns<W, O> {
         self.fairness.yields_until(now).map(|others_until| others_until.min(limits.deadline.instant()))
     }
 
-    /// The first one has tried; `was_ours` says whether somebody of this client had the lock when the try began.
+    /// A waiter asks the server now: the first one, or one that was passed over. A look and a claim may follow each other.
+    pub fn asks(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket) {
+        if self.is_first(ticket) {
+            self.due = now.plus(limits.op_timeout * 2);
+        }
+    }
+
+    /// A waiter that asks has tried; `was_ours` says whether somebody of this client had the lock when the try began.
     ///
-    /// Only the first one tries, so nobody else of this client gets the lock meanwhile. So a try that is refused while
-    /// nobody of this client has had it tells that others want it.
+    /// Nobody else of this client asks, but for those that were passed over. So a try that is refused while nobody of this client
+    /// has had the lock tells that others want it.
     pub fn tried(&mut self, now: BootInstant, limits: &WaitLimits, tried: Tried, was_ours: bool) -> AfterTry {
         let is_first_try = !std::mem::replace(&mut self.has_tried, true);
         let pause = match tried {
@@ -210,21 +239,39 @@ impl<W, O> Turns<W, O> {
         now.plus(pause).max(self.fairness.others_until()).min(limits.deadline.instant())
     }
 
-    /// The first one looks again at this instant. A server that answered is not asked until then, and so not silent.
-    pub fn pauses_until(&mut self, at: BootInstant) {
+    /// A waiter looks again at this instant. A server that answered the first one is not asked until then, and so not silent.
+    pub fn pauses_until(&mut self, at: BootInstant, ticket: Ticket) {
+        if !self.is_first(ticket) {
+            return;
+        }
+        self.due = at;
         if !self.has_failed {
             self.silent_from = at;
         }
     }
 
-    /// The process stood still until now: nobody was asked, and so nobody silent.
+    /// The process stood still until now: nobody was asked, and so nobody silent or late.
     pub fn awakes(&mut self, now: BootInstant) {
         self.silent_from = self.silent_from.max(now);
+        self.due = self.due.max(now);
     }
 
     /// The step of a waiter that stands behind others.
-    #[must_use]
-    pub fn stands(&self, now: BootInstant, limits: &WaitLimits) -> Standing {
+    ///
+    /// A first one that is late for long is not polled, and would keep all others from a lock that may be free. So the waiter takes its
+    /// place.
+    pub fn stands(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket) -> Standing {
+        if self.is_first(ticket) {
+            return Standing::First;
+        }
+        let late = |by: Duration| by.min(limits.patience);
+        let late_at = self.due.plus(late(LATE)).max(limits.since.plus(late(BRIEFLY_LATE)));
+        if now >= late_at {
+            self.behind.remove(&ticket);
+            self.passed_over.extend(self.first);
+            self.begins(now, Some(ticket));
+            return Standing::First;
+        }
         let is_over = limits.deadline.has_passed(now);
         // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
         let patience = if is_over { limits.op_timeout.min(limits.patience) } else { limits.patience };
@@ -234,7 +281,9 @@ impl<W, O> Turns<W, O> {
         } else if is_over {
             Standing::Over
         } else {
-            Standing::Until(silent_at.min(limits.deadline.instant()))
+            let until = silent_at.min(limits.deadline.instant());
+            let watches = self.behind.keys().take(WATCHERS).any(|watcher| *watcher == ticket);
+            Standing::Until(if watches { until.min(late_at) } else { until })
         }
     }
 
@@ -243,20 +292,23 @@ impl<W, O> Turns<W, O> {
         since.max(self.silent_from).plus(patience)
     }
 
-    /// The first one pauses, and can be handed the lock meanwhile.
-    pub fn offers(&mut self, offer: O) {
-        self.offer = Some(offer);
+    /// The first one pauses, and can be handed the lock meanwhile. A waiter that was passed over cannot.
+    pub fn offers(&mut self, ticket: Ticket, offer: O) {
+        if self.is_first(ticket) {
+            self.offer = Some(offer);
+        }
     }
 
-    /// The first one cannot be handed the lock any more. Returns its offer, unless a holder has taken it.
-    pub fn withdraws(&mut self) -> Option<O> {
-        self.offer.take()
+    /// A waiter cannot be handed the lock any more. Returns its offer, unless a holder has taken it.
+    pub fn withdraws(&mut self, ticket: Ticket) -> Option<O> {
+        if self.is_first(ticket) { self.offer.take() } else { None }
     }
 
     /// A holder of this client releases the lock. Returns the offer of the first one, if the lock may be handed to it now: it
-    /// pauses, and others do not have their turn.
+    /// pauses, its look is not late, and others do not have their turn.
     pub fn hands_over(&mut self, now: BootInstant) -> Option<O> {
-        if self.offer.is_none() || !self.fairness.may_continue(now) {
+        let is_late = now >= self.due.plus(BRIEFLY_LATE);
+        if self.offer.is_none() || is_late || !self.fairness.may_continue(now) {
             return None;
         }
         self.fairness.counts(now);

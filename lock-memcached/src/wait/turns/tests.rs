@@ -19,50 +19,54 @@ const fn at(ms: u64) -> BootInstant {
 
 fn turns() -> (TestTurns, Ticket) {
     let mut turns = Turns::new(at(1000));
-    let first = turns.comes().unwrap();
+    let first = turns.comes(at(1000)).unwrap();
     (turns, first)
 }
 
 #[test]
 fn waiters_are_the_first_one_in_the_order_of_their_coming() {
     let (mut turns, first) = turns();
-    assert_eq!(turns.comes(), None);
+    assert_eq!(turns.comes(at(1000)), None);
     let (second, third, fourth) = (turns.behind("second"), turns.behind("third"), turns.behind("fourth"));
-    assert_eq!(turns.goes(third), None, "it was not the first one");
+    assert_eq!(turns.goes(at(1000), third), None, "it was not the first one");
     assert!(turns.is_first(first) && !turns.is_first(second));
-    assert_eq!(turns.goes(first), Some("second"));
-    assert_eq!(turns.goes(first), None, "it has gone");
+    assert_eq!(turns.goes(at(1000), first), Some("second"));
+    assert_eq!(turns.goes(at(1000), first), None, "it has gone");
     assert!(turns.is_first(second));
-    assert_eq!(turns.goes(second), Some("fourth"));
+    assert_eq!(turns.goes(at(1000), second), Some("fourth"));
     assert!(turns.is_waited_in());
-    assert_eq!(turns.goes(fourth), None);
+    assert_eq!(turns.goes(at(1000), fourth), None);
     assert!(!turns.is_waited_in());
-    assert!(turns.comes().is_some_and(|fifth| fifth > fourth));
+    assert!(turns.comes(at(1000)).is_some_and(|fifth| fifth > fourth));
 }
 
 #[test]
 fn an_offer_goes_with_its_waiter() {
     let (mut turns, first) = turns();
     assert_eq!(turns.hands_over(at(1000)), None, "nobody pauses");
-    turns.offers("first");
+    turns.offers(first, "first");
     assert_eq!(turns.hands_over(at(1000)), Some("first"));
     assert_eq!(turns.hands_over(at(1000)), None, "it is taken");
-    turns.offers("first");
-    assert_eq!(turns.withdraws(), Some("first"));
-    turns.offers("first");
-    turns.behind("second");
-    turns.goes(first);
+    turns.offers(first, "first");
+    assert_eq!(turns.withdraws(first), Some("first"));
+    turns.offers(first, "first");
+    let second = turns.behind("second");
+    assert_eq!(turns.withdraws(second), None, "it is another's");
+    turns.offers(second, "second");
+    assert_eq!(turns.hands_over(at(1000)), Some("first"), "only the first one has an offer");
+    turns.offers(first, "first");
+    turns.goes(at(1000), first);
     assert_eq!(turns.hands_over(at(1000)), None);
 }
 
 #[test]
 fn others_have_their_turn_after_eight_hand_overs() {
-    let (mut turns, _) = turns();
+    let (mut turns, first) = turns();
     for _ in 0..8 {
-        turns.offers("");
+        turns.offers(first, "");
         assert!(turns.hands_over(at(1000)).is_some());
     }
-    turns.offers("");
+    turns.offers(first, "");
     assert_eq!(turns.hands_over(at(1000)), None);
     assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001));
     assert_eq!(turns.next_look(at(1001), &LIMITS, Duration::ZERO), at(1001));
@@ -71,19 +75,88 @@ fn others_have_their_turn_after_eight_hand_overs() {
 
 #[test]
 fn a_server_is_not_silent_while_the_first_one_pauses() {
-    let (mut turns, _) = turns();
-    turns.behind("second");
+    let (mut turns, first) = turns();
+    let second = turns.behind("second");
     turns.tried(at(1000), &LIMITS, Tried::Held, false);
     let next = turns.next_look(at(1000), &LIMITS, SECOND * 20);
-    turns.pauses_until(next);
-    let second = WaitLimits { deadline: Deadline::at(at(15_000)), ..LIMITS };
-    assert_eq!(turns.stands(at(12_000), &second), Standing::Until(at(15_000)));
-    assert_eq!(turns.stands(at(15_000), &second), Standing::Over);
-    assert_eq!(turns.stands(next.plus(LIMITS.patience), &LIMITS), Standing::Silent(LIMITS.patience));
-    turns.tried(next, &LIMITS, Tried::Failed { may_pass: true }, false);
-    turns.pauses_until(next.plus(SECOND * 20));
+    turns.pauses_until(next, first);
+    let short = WaitLimits { deadline: Deadline::at(at(15_000)), ..LIMITS };
+    assert_eq!(turns.stands(at(12_000), &short, second), Standing::Until(at(15_000)));
+    assert_eq!(turns.stands(at(15_000), &short, second), Standing::Over);
     let silent_at = next.plus(LIMITS.patience);
-    assert_eq!(turns.stands(silent_at, &LIMITS), Standing::Silent(LIMITS.patience), "a pause is no answer");
+    turns.tried(next, &LIMITS, Tried::Failed { may_pass: true }, false);
+    turns.pauses_until(next.plus(SECOND * 20), first);
+    assert_eq!(turns.stands(silent_at, &LIMITS, second), Standing::Silent(LIMITS.patience), "a pause is no answer");
+}
+
+#[test]
+fn a_first_one_that_does_not_look_is_passed_over() {
+    let (mut turns, first) = turns();
+    let [second, third, fourth] = ["second", "third", "fourth"].map(|wake| turns.behind(wake));
+    turns.tried(at(1000), &LIMITS, Tried::Held, false);
+    turns.pauses_until(at(1025), first);
+    turns.offers(first, "first");
+    assert_eq!(turns.stands(at(2024), &LIMITS, second), Standing::Until(at(2025)));
+    assert_eq!(turns.stands(at(2024), &LIMITS, third), Standing::Until(at(2025)));
+    assert_eq!(turns.stands(at(2024), &LIMITS, fourth), Standing::Until(at(11_025)), "two watch");
+    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First);
+    assert!(turns.is_first(third) && !turns.is_first(first));
+    assert_eq!(turns.stands(at(2025), &LIMITS, second), Standing::Until(at(3025)), "that one has just begun");
+    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First, "it is that already");
+    // The one that was passed over goes on, and changes nothing for the first one.
+    turns.pauses_until(at(9000), first);
+    turns.asks(at(9000), &LIMITS, first);
+    turns.offers(first, "first");
+    assert_eq!(turns.hands_over(at(2025)), None);
+    turns.offers(third, "third");
+    assert_eq!(turns.withdraws(first), None);
+    assert_eq!(turns.hands_over(at(2025)), Some("third"));
+    assert_eq!(turns.goes(at(2100), third), Some("second"));
+    assert_eq!(turns.stands(at(2101), &LIMITS, fourth), Standing::Until(at(3100)));
+    assert_eq!(turns.goes(at(2101), second), Some("fourth"));
+    assert_eq!(turns.goes(at(2101), fourth), None);
+    assert!(!turns.is_over(at(9000)), "one goes on by itself");
+    assert_eq!(turns.goes(at(9000), first), None);
+    assert!(turns.is_over(at(9000)));
+}
+
+#[test]
+fn a_first_one_that_asks_has_the_time_of_a_look_and_a_claim() {
+    let (mut turns, first) = turns();
+    let second = turns.behind("second");
+    turns.asks(at(2000), &LIMITS, first);
+    assert_eq!(turns.stands(at(6999), &LIMITS, second), Standing::Until(at(7000)));
+    assert_eq!(turns.stands(at(7000), &LIMITS, second), Standing::First);
+}
+
+#[test]
+fn whoever_comes_leaves_a_late_one_a_moment() {
+    let (mut turns, first) = turns();
+    turns.pauses_until(at(1025), first);
+    let second = turns.behind("second");
+    let limits = WaitLimits { since: at(9000), ..LIMITS };
+    assert_eq!(turns.stands(at(9000), &limits, second), Standing::Until(at(9100)));
+    let ended = WaitLimits { deadline: Deadline::at(at(9050)), ..limits };
+    assert_eq!(turns.stands(at(9100), &ended, second), Standing::First, "nobody has looked for it");
+}
+
+#[test]
+fn a_late_one_is_passed_over_before_the_server_counts_as_silent() {
+    let (mut turns, first) = turns();
+    let second = turns.behind("second");
+    turns.pauses_until(at(1025), first);
+    let impatient = WaitLimits { patience: Duration::from_millis(300), ..LIMITS };
+    assert_eq!(turns.stands(at(1324), &impatient, second), Standing::Until(at(1325)));
+    assert_eq!(turns.stands(at(1325), &impatient, second), Standing::First);
+}
+
+#[test]
+fn a_first_one_that_does_not_look_is_not_handed_the_lock() {
+    let (mut turns, first) = turns();
+    turns.pauses_until(at(1025), first);
+    turns.offers(first, "first");
+    assert_eq!(turns.hands_over(at(1125)), None);
+    assert_eq!(turns.hands_over(at(1124)), Some("first"));
 }
 
 #[test]
@@ -95,7 +168,7 @@ fn whoever_waits_is_woken_while_others_have_their_turn_and_looks_after_it() {
     assert!(turns.is_waited_in());
     assert_eq!(turns.next_look(at(1000), &LIMITS, Duration::ZERO), at(1001), "woken at once");
     assert_eq!(turns.next_look(at(1000), &LIMITS, SECOND), at(2000), "not woken");
-    turns.goes(first);
+    turns.goes(at(1000), first);
     assert!(!turns.is_waited_in());
 }
 
@@ -108,14 +181,14 @@ fn first_tries_leave_a_lock_to_others_that_want_it() {
     assert_eq!(turns.tried(at(1200), &limits, Tried::Held, false), AfterTry::Pauses(Duration::ZERO));
     assert_eq!(turns.tried(at(1200), &limits, Tried::Granted, false), AfterTry::Ends);
     for taken in 0..8 {
-        turns.goes(first);
+        turns.goes(at(1000), first);
         assert!(!turns.is_over(at(1200)), "others want it");
-        first = turns.comes().unwrap();
+        first = turns.comes(at(1000)).unwrap();
         assert_eq!(turns.first_try_at(at(1200), &limits), None, "{taken}");
         assert_eq!(turns.tried(at(1200), &limits, Tried::Granted, false), AfterTry::Ends);
     }
     assert_eq!(turns.first_try_at(at(1299), &limits), Some(at(1300)), "for 24 ms, and the deadline is before");
-    turns.goes(first);
+    turns.goes(at(1000), first);
     assert!(turns.is_over(at(2200)));
 }
 
@@ -123,17 +196,17 @@ fn first_tries_leave_a_lock_to_others_that_want_it() {
 fn a_lock_that_was_taken_after_others_begins_a_row() {
     let (mut turns, first) = turns();
     for _ in 0..8 {
-        turns.offers("");
+        turns.offers(first, "");
         assert!(turns.hands_over(at(1000)).is_some());
     }
     turns.tried(at(1000), &LIMITS, Tried::Held, false);
     turns.tried(at(1000), &LIMITS, Tried::Granted, false);
-    turns.goes(first);
-    let first = turns.comes().unwrap();
-    turns.offers("");
+    turns.goes(at(1000), first);
+    let first = turns.comes(at(1000)).unwrap();
+    turns.offers(first, "");
     assert!(turns.hands_over(at(1000)).is_some(), "the row of before is over");
     turns.tried(at(1000), &LIMITS, Tried::Granted, false);
-    turns.goes(first);
+    turns.goes(at(1000), first);
     assert!(!turns.is_over(at(1999)));
 }
 
@@ -161,27 +234,34 @@ fn the_next_look_is_after_the_pause_and_not_after_the_deadline() {
 
 #[test]
 fn who_stands_behind_others_gives_up_at_its_deadline_or_when_the_server_is_silent() {
-    let (mut turns, _) = turns();
-    assert_eq!(turns.stands(at(1000), &LIMITS), Standing::Until(at(11_000)));
-    assert_eq!(turns.stands(at(11_000), &LIMITS), Standing::Silent(LIMITS.patience));
+    let (mut turns, first) = turns();
+    let second = turns.behind("second");
+    turns.pauses_until(at(20_000), first);
+    turns.silent_from = at(1000);
+    assert_eq!(turns.stands(at(1000), &LIMITS, second), Standing::Until(at(11_000)));
+    assert_eq!(turns.stands(at(11_000), &LIMITS, second), Standing::Silent(LIMITS.patience));
     turns.tried(at(5000), &LIMITS, Tried::Held, false);
-    assert_eq!(turns.stands(at(11_000), &LIMITS), Standing::Until(at(15_000)));
+    assert_eq!(turns.stands(at(11_000), &LIMITS, second), Standing::Until(at(15_000)));
     let late = WaitLimits { since: at(7000), ..LIMITS };
-    assert_eq!(turns.stands(at(11_000), &late), Standing::Until(at(17_000)), "silence counts from its coming");
+    assert_eq!(turns.stands(at(11_000), &late, second), Standing::Until(at(17_000)), "silence counts from its coming");
     let short = WaitLimits { deadline: Deadline::at(at(6000)), ..LIMITS };
-    assert_eq!(turns.stands(at(5500), &short), Standing::Until(at(6000)));
-    assert_eq!(turns.stands(at(6999), &short), Standing::Over);
-    assert_eq!(turns.stands(at(7000), &short), Standing::Silent(LIMITS.op_timeout));
+    assert_eq!(turns.stands(at(5500), &short, second), Standing::Until(at(6000)));
+    assert_eq!(turns.stands(at(6999), &short, second), Standing::Over);
+    assert_eq!(turns.stands(at(7000), &short, second), Standing::Silent(LIMITS.op_timeout));
     let impatient = WaitLimits { patience: SECOND, ..short };
-    assert_eq!(turns.stands(at(6000), &impatient), Standing::Silent(SECOND));
+    assert_eq!(turns.stands(at(6000), &impatient, second), Standing::Silent(SECOND));
 }
 
 #[test]
 fn patience_begins_anew_for_all_when_the_process_stood_still() {
-    let (mut turns, _) = turns();
+    let (mut turns, first) = turns();
+    let second = turns.behind("second");
     turns.awakes(at(30_000));
-    assert_eq!(turns.stands(at(30_000), &LIMITS), Standing::Until(at(40_000)));
-    assert_eq!(turns.stands(at(40_000), &LIMITS), Standing::Silent(LIMITS.patience));
+    assert_eq!(turns.stands(at(30_000), &LIMITS, second), Standing::Until(at(31_000)), "it may have been late with all");
+    turns.pauses_until(at(40_000), first);
+    turns.silent_from = at(30_000);
+    assert_eq!(turns.stands(at(30_000), &LIMITS, second), Standing::Until(at(40_000)));
+    assert_eq!(turns.stands(at(40_000), &LIMITS, second), Standing::Silent(LIMITS.patience));
     let failed = Tried::Failed { may_pass: true };
     assert_eq!(turns.tried(at(39_999), &LIMITS, failed, false), AfterTry::Pauses(LIMITS.longest_pause));
     turns.awakes(at(20_000));

@@ -13,7 +13,7 @@ const SECONDS: u8 = 30;
 impl HandOver {
     /// Whether everybody gets the lock, if from now on nothing is lost and nobody dallies.
     pub(super) fn comes_to_rest(&self, state: &State) -> bool {
-        let mut state = State { losses: 0, restarts: 0, gone: 0, ..state.clone() };
+        let mut state = State { losses: 0, restarts: 0, gone: 0, still: 0, ..state.clone() };
         let until = state.server.now + SECONDS;
         let calm = Self { seconds: until, ..self.clone() };
         let mut actions = Vec::new();
@@ -35,7 +35,7 @@ fn urgency(action: Action) -> u8 {
     match action {
         Action::ServeLate(_) | Action::Serve(..) | Action::Hear(..) | Action::End(..) => 0,
         Action::Start(..) | Action::Release(..) => 1,
-        Action::Try(..) => 2,
+        Action::Try(..) | Action::TakePlace(..) => 2,
         _ => 3,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::clock::Deadline;
 use lock_memcached::machine::{
-    AfterTry, EpochWatch, GateVerdict, HandOverAnswer, HandedOver, NotNow, Ticket, Tried, Turns, WaitLimits,
+    AfterTry, EpochWatch, GateVerdict, HandOverAnswer, HandedOver, NotNow, Standing, Ticket, Tried, Turns, WaitLimits,
 };
 
 use super::server::{Nonce, Own, Reply, Request, SeenEpoch, Server};
@@ -50,6 +50,8 @@ pub(super) struct Waiter {
     unsure_until: u8,
     /// Whether it has given up.
     is_gone: bool,
+    /// Whether it is kept without being polled.
+    pub(super) is_still: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,6 +100,7 @@ impl Client {
             was_ours: false,
             unsure_until: 0,
             is_gone: false,
+            is_still: false,
         };
         let mut client = Self {
             turns: Turns::new(instant(0)),
@@ -135,10 +138,10 @@ impl Client {
         }
     }
 
-    pub(super) fn starts(&mut self, at: usize) {
+    pub(super) fn starts(&mut self, at: usize, now: u8) {
         self.waiters[at].left -= 1;
         (self.waiters[at].nonce, self.waiters[at].is_gone) = (self.waiters[at].nonce + 1, false);
-        let (ticket, phase) = match self.turns.comes() {
+        let (ticket, phase) = match self.turns.comes(instant(now)) {
             Some(first) => (first, Phase::First),
             None => (self.turns.behind(at), Phase::Behind),
         };
@@ -153,7 +156,7 @@ impl Client {
             }
             Phase::Pausing(until) => {
                 let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
-                let woken = self.woken && (others_until <= instant(now) || mutant == Some(Mutant::WokenPastOthers));
+                let woken = self.is_first(at) && self.woken && (others_until <= instant(now) || mutant == Some(Mutant::WokenPastOthers));
                 until <= now && mutant != Some(Mutant::NoLooks) || woken
             }
             _ => false,
@@ -164,9 +167,13 @@ impl Client {
     pub(super) fn tries(&mut self, at: usize, now: u8) {
         self.was_tried(at, now);
         let is_first_try = self.waiters[at].phase == Phase::First;
-        if !is_first_try {
-            (self.woken, _) = (false, self.turns.withdraws());
+        if let Some(ticket) = self.waiters[at].ticket {
+            if !is_first_try {
+                self.turns.withdraws(ticket);
+            }
+            self.turns.asks(instant(now), &limits(), ticket);
         }
+        self.woken &= is_first_try || !self.is_first(at);
         let waiter = &mut self.waiters[at];
         let unsure = now < waiter.unsure_until;
         // A look before a claim that has no chance changes nothing.
@@ -184,6 +191,33 @@ impl Client {
         self.waiters[at].was_ours = self.waiters.iter().any(holds);
     }
 
+    fn is_first(&self, at: usize) -> bool {
+        self.waiters[at].ticket.is_some_and(|ticket| self.turns.is_first(ticket))
+    }
+
+    /// Whether this waiter may take the first one's place now.
+    pub(super) fn may_take_place(&self, at: usize, now: u8, mutant: Option<Mutant>) -> bool {
+        let Some(ticket) = self.waiters[at].ticket.filter(|_| self.waiters[at].phase == Phase::Behind) else {
+            return false;
+        };
+        let standing = self.turns.clone().stands(instant(now), &limits(), ticket);
+        standing == Standing::First && mutant != Some(Mutant::PlaceNeverTaken)
+    }
+
+    /// This waiter takes the place of the first one, which is late.
+    pub(super) fn takes_place(&mut self, at: usize, now: u8) {
+        let Some(ticket) = self.waiters[at].ticket else { return };
+        if self.turns.stands(instant(now), &limits(), ticket) == Standing::First {
+            (self.waiters[at].phase, self.woken) = (Phase::First, false);
+        }
+    }
+
+    /// Whether a waiter can be kept without being polled: it has asked for nothing that is under way.
+    pub(super) fn may_be_still(&self, at: usize) -> bool {
+        let waits = matches!(self.waiters[at].phase, Phase::First | Phase::Pausing(_));
+        waits && !self.waiters[at].is_gone
+    }
+
     /// The holder releases the lock, or hands it over.
     pub(super) fn releases(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
         let Phase::Holding { until, own } = self.waiters[at].phase else { return };
@@ -198,7 +232,8 @@ impl Client {
             return self.waiters[at].asks(Request::HandOver { own, to: nonce }, now);
         }
         self.waiters[at].phase = Phase::Releasing { handed: HandedOver::No, own, until };
-        self.yields |= pausing.is_some();
+        let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
+        self.yields |= pausing.is_some() && others_until > instant(now);
     }
 
     /// Releases the lock, or undoes what may be there; the answer is lost if so said.
@@ -233,15 +268,15 @@ impl Client {
     /// A waiter gives up. What it has asked for is carried through first.
     pub(super) fn gives_up(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
         self.waiters[at].is_gone = true;
-        self.goes(at, mutant);
+        self.goes(at, now, mutant);
         match self.waiters[at].phase {
             Phase::Asking | Phase::Handed => {}
             _ => self.waiters[at].ends(now),
         }
     }
 
-    fn goes(&mut self, at: usize, mutant: Option<Mutant>) {
-        let next = self.waiters[at].ticket.take().and_then(|ticket| self.turns.goes(ticket));
+    fn goes(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
+        let next = self.waiters[at].ticket.take().and_then(|ticket| self.turns.goes(instant(now), ticket));
         if let Some(next) = next
             && mutant != Some(Mutant::TurnNotPassedOn)
         {
@@ -254,7 +289,8 @@ impl Client {
         let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
         let is_left_out = mutant == Some(Mutant::NotWokenForOthers) && others_until > instant(now);
         self.woken |= self.turns.is_waited_in() && !is_left_out;
-        self.sleeps_on |= !self.woken && self.waiters.iter().any(|waiter| matches!(waiter.phase, Phase::Pausing(_)));
+        let pauses = |at: usize| matches!(self.waiters[at].phase, Phase::Pausing(_)) && self.is_first(at);
+        self.sleeps_on |= !self.woken && (0..self.waiters.len()).any(pauses);
     }
 
     /// The request of a waiter is answered, or nobody knows what became of it.
@@ -282,7 +318,10 @@ impl Client {
         let was_ours = std::mem::take(&mut self.waiters[at].was_ours);
         if let AfterTry::Pauses(least) = self.turns.tried(instant(now), &limits(), tried, was_ours) {
             let until = self.turns.next_look(instant(now), &limits(), least.max(PAUSE));
-            self.turns.offers(at);
+            if let Some(ticket) = self.waiters[at].ticket {
+                self.turns.pauses_until(until, ticket);
+                self.turns.offers(ticket, at);
+            }
             self.waiters[at].phase = Phase::Pausing(super::second(until));
         }
     }
@@ -306,7 +345,7 @@ impl Client {
                 self.turns.tried(instant(now), &limits(), Tried::Granted, was_ours);
                 self.row = 0;
                 let from = if mutant == Some(Mutant::ClaimFromAnswer) { now } else { sent };
-                self.holds(at, Own { nonce: self.waiters[at].nonce, cas, life }, from, mutant);
+                self.holds(at, Own { nonce: self.waiters[at].nonce, cas, life }, from, now, mutant);
             }
             (_, GateVerdict::No(why)) => {
                 if mutant != Some(Mutant::ClaimLeft) {
@@ -321,10 +360,10 @@ impl Client {
         }
     }
 
-    fn holds(&mut self, at: usize, own: Own, from: u8, mutant: Option<Mutant>) {
+    fn holds(&mut self, at: usize, own: Own, from: u8, now: u8, mutant: Option<Mutant>) {
         self.waiters[at].phase = Phase::Holding { until: from + TTL, own };
         self.is_greedy |= self.yields;
-        self.goes(at, mutant);
+        self.goes(at, now, mutant);
     }
 
     fn handed_over(&mut self, at: usize, sent: u8, reply: Option<Reply>, now: u8, mutant: Option<Mutant>) {
@@ -343,9 +382,10 @@ impl Client {
         }
         match done.filter(|_| handed == HandedOver::Granted) {
             Some(_) if self.waiters[to].is_gone && mutant == Some(Mutant::NoUndo) => self.waiters[to].ends(now),
+            Some(_) if self.waiters[to].is_still => {}
             Some((cas, life)) if !self.waiters[to].is_gone => {
                 let from = if mutant == Some(Mutant::HandOverFromAnswer) { now } else { sent };
-                self.holds(to, Own { nonce: self.waiters[to].nonce, cas, life }, from, mutant);
+                self.holds(to, Own { nonce: self.waiters[to].nonce, cas, life }, from, now, mutant);
             }
             _ if self.waiters[to].is_gone => self.waiters[to].phase = Phase::Undoing,
             // It looks for itself.

@@ -3,7 +3,7 @@
 //! The code that ships decides for the clients (`lock_memcached::machine`: turns, the outcome of a hand-over, the verdicts of the
 //! epoch); `client.rs` is its shell, and `server.rs` the server. Steps may be delayed for any time: that is a
 //! client that pauses, or a slow network. Answers get lost, and what they answered is carried out late, or never. The server
-//! restarts, forgets everything, and gives the same CAS numbers once more. Waiters give up.
+//! restarts, forgets everything, and gives the same CAS numbers once more. Waiters give up, or are kept without being polled.
 //!
 //! All clocks run at one rate, in whole seconds, so the margin is one of them. Left out are renewals, waits that end at a
 //! deadline, and failures between the steps of tending the epoch, and of finding out whose an item is.
@@ -56,6 +56,8 @@ pub struct HandOver {
     pub restarts: u8,
     /// The number of waiters that give up.
     pub gone: u8,
+    /// The number of waiters that are kept without being polled.
+    pub still: u8,
     /// The mistake that is made on purpose.
     pub mutant: Option<Mutant>,
 }
@@ -70,6 +72,7 @@ pub struct State {
     losses: u8,
     restarts: u8,
     gone: u8,
+    still: u8,
 }
 
 /// The actions that can come next; the numbers are a client's and a waiter's.
@@ -97,6 +100,10 @@ pub enum Action {
     LoseEnd(usize, usize),
     /// The waiter gives up.
     GiveUp(usize, usize),
+    /// The waiter is not polled any more.
+    Keep(usize, usize),
+    /// The waiter takes the place of the first one, which is late.
+    TakePlace(usize, usize),
     /// The server is restarted.
     Restart,
 }
@@ -104,6 +111,9 @@ pub enum Action {
 impl HandOver {
     fn waiter_actions(&self, state: &State, client: usize, at: usize, actions: &mut Vec<Action>) {
         let waiter = &state.clients[client].waiters[at];
+        if waiter.is_still {
+            return;
+        }
         match (waiter.phase, waiter.asks) {
             // Waiters are alike: they begin in one order.
             (Phase::Idle, _) if self.may_start(&state.clients[client].waiters, at) => {
@@ -131,7 +141,13 @@ impl HandOver {
             _ if state.clients[client].may_try(at, state.server.now, self.mutant) => {
                 actions.push(Action::Try(client, at))
             }
+            _ if state.clients[client].may_take_place(at, state.server.now, self.mutant) => {
+                actions.push(Action::TakePlace(client, at));
+            }
             _ => {}
+        }
+        if client == 0 && state.still > 0 && state.clients[client].may_be_still(at) {
+            actions.push(Action::Keep(client, at));
         }
         if client == 0 && state.gone > 0 && waiter.waits() {
             actions.push(Action::GiveUp(client, at));
@@ -152,7 +168,7 @@ impl HandOver {
                 late.retain(|(_, sent)| server.now <= sent + OP_TIMEOUT);
                 clients.iter_mut().for_each(|client| client.yields = false);
             }
-            Action::Start(client, at) => clients[client].starts(at),
+            Action::Start(client, at) => clients[client].starts(at, now),
             Action::Try(client, at) => clients[client].tries(at, now),
             Action::Serve(client, at) => {
                 if let Some((request, _, reply)) = &mut clients[client].waiters[at].asks {
@@ -184,6 +200,11 @@ impl HandOver {
                 state.gone -= 1;
                 clients[client].gives_up(at, now, mutant);
             }
+            Action::Keep(client, at) => {
+                state.still -= 1;
+                clients[client].waiters[at].is_still = true;
+            }
+            Action::TakePlace(client, at) => clients[client].takes_place(at, now),
             Action::Restart => {
                 state.restarts -= 1;
                 // Connections end with the process that they lead to, and what was not carried out with them.
@@ -210,8 +231,8 @@ impl Model for HandOver {
         let [first, second] = self.waiters;
         let clients =
             [Client::new(0, first, self.attempts, &server), Client::new(first, second, self.attempts, &server)];
-        let Self { losses, restarts, gone, .. } = *self;
-        vec![State { server, clients, late: Vec::new(), losses, restarts, gone }]
+        let Self { losses, restarts, gone, still, .. } = *self;
+        vec![State { server, clients, late: Vec::new(), losses, restarts, gone, still }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -275,6 +296,13 @@ impl Model for HandOver {
                 state.clients.iter().all(|client| client.waiters.iter().any(Waiter::waits))
             }));
         }
+        if self.still > 0 {
+            properties.push(Property::sometimes("the lock is taken past one that is not polled", |_, state: &State| {
+                let [first, _] = &state.clients;
+                let still = first.waiters.iter().any(|waiter| waiter.is_still && !matches!(waiter.phase, Phase::Handed));
+                still && first.waiters.iter().any(|waiter| matches!(waiter.phase, Phase::Holding { .. }))
+            }));
+        }
         if self.restarts > 0 {
             properties.push(Property::sometimes("somebody holds the lock after a restart", |_, state: &State| {
                 state.believers().any(|(own, _)| own.life > 0)
@@ -299,7 +327,7 @@ impl State {
     }
 
     fn is_done(&self) -> bool {
-        self.waiters().all(|waiter| waiter.phase == Phase::Done)
+        self.waiters().all(|waiter| waiter.phase == Phase::Done || waiter.is_still)
     }
 }
 

@@ -31,4 +31,6 @@ pub enum Mutant {
     SilenceIsRefusal,
     /// Waiters do not look again.
     NoLooks,
+    /// Nobody takes the place of a first one that is not polled.
+    PlaceNeverTaken,
 }

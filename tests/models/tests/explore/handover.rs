@@ -5,13 +5,15 @@ use models::{explore, refuted};
 
 /// Two clients with two waiters each, for which nothing goes wrong.
 const CALM: HandOver =
-    HandOver { waiters: [2, 2], attempts: 1, seconds: 3, losses: 0, restarts: 0, gone: 0, mutant: None };
+    HandOver { waiters: [2, 2], attempts: 1, seconds: 3, losses: 0, restarts: 0, gone: 0, still: 0, mutant: None };
 /// One answer is lost.
 const LOSS: HandOver = HandOver { losses: 1, waiters: [2, 1], ..CALM };
 /// The server is restarted.
 const RESTART: HandOver = HandOver { restarts: 1, waiters: [1, 1], seconds: 6, ..CALM };
 /// A waiter gives up.
 const GONE: HandOver = HandOver { gone: 1, waiters: [2, 1], ..CALM };
+/// A waiter is kept without being polled.
+const STILL: HandOver = HandOver { still: 1, waiters: [3, 0], ..CALM };
 /// Waiters that come again and again.
 const ROW: HandOver = HandOver { attempts: 6, waiters: [2, 0], seconds: 0, ..CALM };
 
@@ -36,6 +38,11 @@ fn holds_while_a_waiter_gives_up() {
 }
 
 #[test]
+fn holds_while_a_waiter_is_not_polled() {
+    explore(STILL);
+}
+
+#[test]
 fn holds_while_waiters_come_again_and_again() {
     explore(ROW);
 }
@@ -55,4 +62,5 @@ refuted! {
     what_was_handed_over_too_late_is_undone: NoUndo by "nothing is left" in GONE,
     a_hand_over_that_was_not_answered_is_no_loss: SilenceIsRefusal by "what was held is no loss" in LOSS,
     waiters_look: NoLooks by "waiters get on" in CALM,
+    a_first_one_that_is_late_is_passed_over: PlaceNeverTaken by "waiters get on" in STILL,
 }
