@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_core::clock::Deadline;
+use lock_core::clock::{BootInstant, Deadline};
 use lock_memcached::machine::{
     AfterTry, EpochWatch, GateVerdict, HandOverAnswer, HandedOver, NotNow, Standing, Ticket, Tried, Turns, WaitLimits,
 };
@@ -33,6 +33,8 @@ pub(super) struct Client {
     pub(super) false_loss: bool,
     /// Whether a lock was left free while the first one slept on.
     pub(super) sleeps_on: bool,
+    /// Whether a first one that dallies is late. Otherwise nobody takes its place, and there are a tenth of the states.
+    may_be_late: bool,
 }
 
 /// One attempt after the other.
@@ -90,7 +92,7 @@ pub(super) enum Phase {
 }
 
 impl Client {
-    pub(super) fn new(first: u8, waiters: u8, attempts: u8, server: &Server) -> Self {
+    pub(super) fn new(first: u8, waiters: u8, attempts: u8, may_be_late: bool, server: &Server) -> Self {
         let waiter = |at: u8| Waiter {
             nonce: (first + at) * 32,
             left: attempts,
@@ -112,6 +114,7 @@ impl Client {
             is_greedy: false,
             false_loss: false,
             sleeps_on: false,
+            may_be_late,
         };
         client.watch.set_met_anew(true);
         client.judges(server.seen_epoch(), 0, 0);
@@ -141,7 +144,7 @@ impl Client {
     pub(super) fn starts(&mut self, at: usize, now: u8) {
         self.waiters[at].left -= 1;
         (self.waiters[at].nonce, self.waiters[at].is_gone) = (self.waiters[at].nonce + 1, false);
-        let (ticket, phase) = match self.turns.comes(instant(now)) {
+        let (ticket, phase) = match self.turns.comes(self.due(instant(now))) {
             Some(first) => (first, Phase::First),
             None => (self.turns.behind(at), Phase::Behind),
         };
@@ -156,7 +159,9 @@ impl Client {
             }
             Phase::Pausing(until) => {
                 let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
-                let woken = self.is_first(at) && self.woken && (others_until <= instant(now) || mutant == Some(Mutant::WokenPastOthers));
+                let woken = self.is_first(at)
+                    && self.woken
+                    && (others_until <= instant(now) || mutant == Some(Mutant::WokenPastOthers));
                 until <= now && mutant != Some(Mutant::NoLooks) || woken
             }
             _ => false,
@@ -171,7 +176,7 @@ impl Client {
             if !is_first_try {
                 self.turns.withdraws(ticket);
             }
-            self.turns.asks(instant(now), &limits(), ticket);
+            self.turns.asks(self.due(instant(now)), &limits(), ticket);
         }
         self.woken &= is_first_try || !self.is_first(at);
         let waiter = &mut self.waiters[at];
@@ -191,8 +196,18 @@ impl Client {
         self.waiters[at].was_ours = self.waiters.iter().any(holds);
     }
 
+    /// The instant by which the first one gives a sign, for the turns.
+    fn due(&self, at: BootInstant) -> BootInstant {
+        if self.may_be_late { at } else { instant(u8::MAX) }
+    }
+
     fn is_first(&self, at: usize) -> bool {
         self.waiters[at].ticket.is_some_and(|ticket| self.turns.is_first(ticket))
+    }
+
+    /// Whether the first one was told that it is that.
+    pub(super) fn first_knows_it(&self) -> bool {
+        (0..self.waiters.len()).all(|at| self.waiters[at].phase != Phase::Behind || !self.is_first(at))
     }
 
     /// Whether this waiter may take the first one's place now.
@@ -276,7 +291,7 @@ impl Client {
     }
 
     fn goes(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
-        let next = self.waiters[at].ticket.take().and_then(|ticket| self.turns.goes(instant(now), ticket));
+        let next = self.waiters[at].ticket.take().and_then(|ticket| self.turns.goes(self.due(instant(now)), ticket));
         if let Some(next) = next
             && mutant != Some(Mutant::TurnNotPassedOn)
         {
@@ -319,7 +334,7 @@ impl Client {
         if let AfterTry::Pauses(least) = self.turns.tried(instant(now), &limits(), tried, was_ours) {
             let until = self.turns.next_look(instant(now), &limits(), least.max(PAUSE));
             if let Some(ticket) = self.waiters[at].ticket {
-                self.turns.pauses_until(until, ticket);
+                self.turns.pauses_until(self.due(until), ticket);
                 self.turns.offers(ticket, at);
             }
             self.waiters[at].phase = Phase::Pausing(super::second(until));

@@ -229,8 +229,8 @@ impl Model for HandOver {
     fn init_states(&self) -> Vec<State> {
         let server = Server::new();
         let [first, second] = self.waiters;
-        let clients =
-            [Client::new(0, first, self.attempts, &server), Client::new(first, second, self.attempts, &server)];
+        let clients = [(0, first), (first, second)]
+            .map(|(at, waiters)| Client::new(at, waiters, self.attempts, self.still > 0, &server));
         let Self { losses, restarts, gone, still, .. } = *self;
         vec![State { server, clients, late: Vec::new(), losses, restarts, gone, still }]
     }
@@ -275,6 +275,9 @@ impl Model for HandOver {
             Property::always("a release wakes the first one", |_, state: &State| {
                 !state.clients.iter().any(|client| client.sleeps_on)
             }),
+            Property::always("the first one knows it", |_, state: &State| {
+                state.clients.iter().all(Client::first_knows_it)
+            }),
             Property::always("what was held is no loss", |_, state: &State| {
                 !state.clients.iter().any(|client| client.false_loss)
             }),
@@ -297,11 +300,15 @@ impl Model for HandOver {
             }));
         }
         if self.still > 0 {
-            properties.push(Property::sometimes("the lock is taken past one that is not polled", |_, state: &State| {
-                let [first, _] = &state.clients;
-                let still = first.waiters.iter().any(|waiter| waiter.is_still && !matches!(waiter.phase, Phase::Handed));
-                still && first.waiters.iter().any(|waiter| matches!(waiter.phase, Phase::Holding { .. }))
-            }));
+            properties.push(Property::sometimes(
+                "the lock is taken past one that is not polled",
+                |_, state: &State| {
+                    let [first, _] = &state.clients;
+                    let still =
+                        first.waiters.iter().any(|waiter| waiter.is_still && !matches!(waiter.phase, Phase::Handed));
+                    still && first.waiters.iter().any(|waiter| matches!(waiter.phase, Phase::Holding { .. }))
+                },
+            ));
         }
         if self.restarts > 0 {
             properties.push(Property::sometimes("somebody holds the lock after a restart", |_, state: &State| {

@@ -55,7 +55,7 @@ refuted! {
     a_claim_reads_the_epoch: EpochNotRead by "exclusion" in RESTART,
     a_closed_epoch_stays_closed: OpenedAtOnce by "exclusion" in RESTART,
     a_claim_that_does_not_count_is_released: ClaimLeft by "nothing is left" in RESTART,
-    the_next_one_is_woken: TurnNotPassedOn by "waiters get on" in CALM,
+    the_next_one_is_woken: TurnNotPassedOn by "the first one knows it" in CALM,
     a_row_of_hand_overs_ends: HandedPastOthers by "others have their turn" in ROW,
     whoever_waits_is_woken_while_others_have_their_turn: NotWokenForOthers by "a release wakes the first one" in ROW,
     nobody_looks_while_others_have_their_turn: WokenPastOthers by "others have their turn" in ROW,
