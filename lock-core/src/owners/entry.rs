@@ -1,6 +1,6 @@
 //! One owner at one reentrant lock of one client: how deep it is inside, and who of its tasks asks the server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,12 +17,14 @@ use crate::sync::locked;
 pub(crate) struct Entry {
     /// Held by the task that asks the server.
     pub(crate) gate: Gate,
-    /// Whether the request that holds the gate may wait for long.
-    queued: AtomicBool,
+    /// The number of requests that may wait for long: of the task that has the gate, and of those that found it abandoned.
+    queued: AtomicUsize,
     /// Told when such a request begins.
     began_to_wait: Notify,
     inside: Mutex<Option<Inside>>,
     entered: Notify,
+    /// Told when the owner gets inside by a request that has not passed the gate.
+    passed_by: Notify,
     silence: Mutex<Option<Silence>>,
 }
 
@@ -81,6 +83,16 @@ impl Entry {
         self.entered.notified()
     }
 
+    /// Resolves when the owner gets inside, after this call, by a request that has not passed the gate.
+    pub(crate) fn passed_by(&self) -> Notified<'_> {
+        self.passed_by.notified()
+    }
+
+    /// Tells those at the gate that the owner is inside, which they would not hear from the task that has the gate.
+    pub(crate) fn passes_by(&self) {
+        self.passed_by.notify_waiters();
+    }
+
     pub(crate) fn depth(&self, lease: &Arc<Lease>) -> u32 {
         match &*locked(&self.inside) {
             Some(inside) if Arc::ptr_eq(&inside.lease, lease) => inside.depth,
@@ -101,22 +113,20 @@ impl Entry {
         slot.take().and_then(|inside| Arc::into_inner(inside.lease))
     }
 
-    /// Whether the request that holds the gate may wait for long.
+    /// Whether a request of the owner may wait for long.
     pub(crate) fn is_queued(&self) -> bool {
-        self.queued.load(Ordering::Acquire)
+        self.queued.load(Ordering::Acquire) > 0
     }
 
-    /// Resolves when a request that may wait for long gets the gate after this call.
+    /// Resolves when a request that may wait for long begins after this call.
     pub(crate) fn began_to_wait(&self) -> Notified<'_> {
         self.began_to_wait.notified()
     }
 
-    /// Marks the request of the gate's holder as one that may wait for long, until the answer is dropped.
-    pub(crate) fn queued(&self, waits: bool) -> Queued<'_> {
-        self.queued.store(waits, Ordering::Release);
-        if waits {
-            self.began_to_wait.notify_waiters();
-        }
+    /// Counts a request that may wait for long, until the answer is dropped.
+    pub(crate) fn queued(&self) -> Queued<'_> {
+        self.queued.fetch_add(1, Ordering::AcqRel);
+        self.began_to_wait.notify_waiters();
         Queued(self)
     }
 
@@ -136,11 +146,11 @@ impl Entry {
     }
 }
 
-/// Tells tries of the same owner that the gate is held by a request that waits in the queue.
+/// Tells tries of the same owner that one of its requests waits in the queue.
 pub(crate) struct Queued<'a>(&'a Entry);
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        self.0.queued.store(false, Ordering::Release);
+        self.0.queued.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -440,6 +440,48 @@ async fn a_wait_that_is_not_polled_keeps_no_other_task_of_its_owner_from_a_free_
 }
 
 #[tokio::test]
+async fn whoever_waits_at_the_gate_enters_with_a_task_that_passed_one_that_is_not_polled() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    let lock = tree.lock();
+    let mut has_the_turn = Box::pin(lock.lock(&tree.me));
+    assert!(futures_util::poll!(&mut has_the_turn).is_pending());
+    let early = tree.locking();
+    held.release().await.unwrap();
+    lab.settle().await;
+    assert!(!early.is_finished());
+    // It asks for itself, as the one that has the turn waits.
+    let tried = tree.trying();
+    lab.settle().await;
+    for outcome in [tried, early] {
+        assert!(outcome.is_finished(), "the owner is inside");
+        outcome.await.unwrap().unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_try_does_not_wait_for_a_task_that_waits_although_another_one_has_given_up() {
+    let lab = Lab::new();
+    let tree = Tree::at(&lab);
+    let _held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
+    let lock = tree.lock();
+    let mut waiting = Box::pin(lock.lock(&tree.me));
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    let gives_up = tree.trying_for(SECOND * 5);
+    // It asks for itself meanwhile: the one that waits is not polled.
+    for _ in 0..11 {
+        lab.pass(Duration::from_millis(500)).await;
+    }
+    assert!(gives_up.await.unwrap().unwrap().is_none());
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    let tries = tree.trying();
+    lab.settle().await;
+    assert!(tries.is_finished(), "it waits for one that waits");
+    assert!(tries.await.unwrap().unwrap().is_none());
+}
+
+#[tokio::test]
 async fn tasks_of_one_owner_ask_once_however_long_they_wait() {
     let lab = Lab::new();
     let tree = Tree::at(&lab);

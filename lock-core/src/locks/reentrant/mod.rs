@@ -13,6 +13,7 @@ mod guard;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -307,25 +308,30 @@ impl ReentrantMutex {
         // A nested lock asks nobody: options that cannot be met would end the lease of all levels.
         self.core.keeper.check_lease(&self.lease).map_err(|error| self.core.refuses(error, &self.name))?;
         let entry = self.core.owners.inside.shared(&self.name, owner.id());
-        if let Some(guard) = self.join(&entry, wait).await? {
-            return Ok(Some(guard));
-        }
         let arrived = self.core.keeper.clock.now();
-        let passage = self.pass_gate(&entry, wait).await;
+        let passage = match self.pass_gate(&entry, wait).await? {
+            Passage::Inside(guard) => return Ok(Some(guard)),
+            passage => passage,
+        };
         if let Some(guard) = self.join(&entry, wait).await? {
             return Ok(Some(guard));
         }
-        if matches!(passage, Passage::Over) {
+        let guard = if matches!(passage, Passage::Over) {
             // Whether somebody else holds the lock or the server is silent, only the server can tell.
             let patience = self.core.options.patience;
             let once = wait.deadline().map_or(wait, |_| Wait::Once);
-            return Ok(match self.acquire(owner, once, patience).await? {
+            match self.acquire(owner, once, patience).await? {
                 Some(lease) => Some(self.install(&entry, lease)?),
                 None => self.join(&entry, wait).await?,
-            });
+            }
+        } else {
+            let patience = self.patience_left(&entry, arrived, wait)?;
+            self.ask_for_all(&entry, &passage, owner, wait, patience).await?
+        };
+        if guard.is_some() && !matches!(passage, Passage::Turn(_)) {
+            entry.passes_by();
         }
-        let patience = self.patience_left(&entry, arrived, wait)?;
-        self.ask_for_all(&entry, &passage, owner, wait, patience).await
+        Ok(guard)
     }
 
     /// Enters one level deeper, if the owner is inside.
@@ -368,22 +374,30 @@ impl ReentrantMutex {
         }
     }
 
-    /// Waits until no other task of the owner asks the server, or none that is polled. A try does not wait for a request that waits
-    /// itself.
-    async fn pass_gate<'a>(&'a self, entry: &'a Entry, wait: Wait) -> Passage<'a> {
-        let (clock, began_to_wait) = (&*self.core.keeper.clock, entry.began_to_wait());
-        let op_timeout = self.core.options.op_timeout;
-        let until = match wait.deadline() {
-            None if entry.is_queued() => return entry.gate.try_pass(clock).map_or(Passage::Over, Passage::Turn),
-            None => clock.now().plus(op_timeout),
-            Some(deadline) => deadline.instant(),
-        };
-        tokio::select! {
-            biased;
-            turn = entry.gate.pass(clock, op_timeout) => turn.map_or(Passage::Abandoned, Passage::Turn),
-            () = began_to_wait, if wait.deadline().is_none() => Passage::Over,
-            () = clock.sleep_until(until) => Passage::Over,
-            () = self.core.keeper.shutdown.begun() => Passage::Over,
+    /// Waits until the owner is inside, or until no other task of it asks the server, or none that is polled. A try does not wait for a
+    /// request that waits itself.
+    async fn pass_gate<'a>(&'a self, entry: &'a Arc<Owned<Entry>>, wait: Wait) -> Result<Passage<'a>, Error> {
+        let (clock, op_timeout) = (&*self.core.keeper.clock, self.core.options.op_timeout);
+        let until = wait.deadline().map_or_else(|| clock.now().plus(op_timeout), Deadline::instant);
+        let mut began_to_wait = pin!(entry.began_to_wait());
+        let mut turn = pin!(entry.gate.pass(clock, op_timeout));
+        loop {
+            let passed_by = entry.passed_by();
+            // Whoever gets inside after this look is heard.
+            if let Some(guard) = self.join(entry, wait).await? {
+                return Ok(Passage::Inside(guard));
+            }
+            if wait.deadline().is_none() && entry.is_queued() {
+                return Ok(entry.gate.try_pass(clock).map_or(Passage::Over, Passage::Turn));
+            }
+            return Ok(tokio::select! {
+                biased;
+                turn = &mut turn => turn.map_or(Passage::Abandoned, Passage::Turn),
+                () = passed_by => continue,
+                () = &mut began_to_wait, if wait.deadline().is_none() => Passage::Over,
+                () = clock.sleep_until(until) => Passage::Over,
+                () = self.core.keeper.shutdown.begun() => Passage::Over,
+            });
         }
     }
 
@@ -409,7 +423,7 @@ impl ReentrantMutex {
         wait: Wait,
         patience: Duration,
     ) -> Result<Option<ReentrantGuard>, Error> {
-        let _queued = entry.queued(matches!(wait, Wait::Until(_)));
+        let _queued = matches!(wait, Wait::Until(_)).then(|| entry.queued());
         loop {
             let (entered, before) = (entry.entered(), entry.take_silence());
             // Whoever gets inside after this look is heard.
@@ -455,6 +469,8 @@ impl ReentrantMutex {
 
 /// The outcome of waiting at an owner's gate.
 enum Passage<'a> {
+    /// No turn, as the owner is inside.
+    Inside(ReentrantGuard),
     /// The turn to ask the server.
     Turn(GateTurn<'a>),
     /// No turn, as the future that has it is not polled: whoever finds that asks for itself.
@@ -468,7 +484,7 @@ impl Passage<'_> {
     async fn keep_alive(&self, op_timeout: Duration) -> Infallible {
         match self {
             Self::Turn(turn) => turn.keep_alive(op_timeout).await,
-            Self::Abandoned | Self::Over => std::future::pending().await,
+            Self::Inside(_) | Self::Abandoned | Self::Over => std::future::pending().await,
         }
     }
 }
