@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{Clock, SystemClock};
-use lock_core::driver::{Attempt, Kind, Left};
+use lock_core::driver::{Attempt, Kind, Left, wait};
 use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use crate::client::cas::OwnItem;
@@ -22,6 +22,8 @@ use crate::store::keys::{Nonce, item_ttl};
 
 /// Rounds for an item that another request of this client has changed meanwhile, or that did not get its time.
 const ROUNDS: usize = 20;
+/// The longest pause, but for its jitter, before a look whether the server's clock runs by now.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Leaves mutexes.
 pub(crate) struct Leaver {
@@ -80,6 +82,7 @@ impl Leaver {
         entry.end();
         let [Piece { key, seen }] = &*entry.pieces() else { return Ok(false) };
         let mut own = entry.own(*seen);
+        let mut pauses = wait::pauses(NotNow::ClockStands.pause(), LONGEST_PAUSE);
         for _ in 0..ROUNDS {
             let change = Command::HandOver { key: key.clone(), own, to, seconds };
             let request = [change, Command::Look { key: key.clone() }].into_iter();
@@ -93,7 +96,13 @@ impl Leaver {
                     match verdict? {
                         // An end by a clock that stood comes too early: the item gets another one when the clock runs, or is found to be
                         // lost. That the clock does not run is for the next round to tell.
-                        GateVerdict::No(why @ NotNow::ClockStands) => drop(self.gate.tend(why).await),
+                        GateVerdict::No(why @ NotNow::ClockStands) => {
+                            drop(self.gate.tend(why).await);
+                            // Another call of this client may be the one that looks at the clock: then there was nothing to wait for.
+                            SystemClock
+                                .sleep_until(SystemClock.now().plus(pauses.next().unwrap_or(LONGEST_PAUSE)))
+                                .await;
+                        }
                         _ if has_its_time => {
                             entry.lost(key);
                             return Ok(true);

@@ -257,7 +257,11 @@ fn patience_begins_anew_for_all_when_the_process_stood_still() {
     let (mut turns, first) = turns();
     let second = turns.behind("second");
     turns.awakes(at(30_000));
-    assert_eq!(turns.stands(at(30_000), &LIMITS, second), Standing::Until(at(31_000)), "it may have been late with all");
+    assert_eq!(
+        turns.stands(at(30_000), &LIMITS, second),
+        Standing::Until(at(31_000)),
+        "it may have been late with all"
+    );
     turns.pauses_until(at(40_000), first);
     turns.silent_from = at(30_000);
     assert_eq!(turns.stands(at(30_000), &LIMITS, second), Standing::Until(at(40_000)));
