@@ -47,6 +47,7 @@ impl Downgrader {
         let record =
             HolderRecord::new(attempt, registration.session.connection.timeout()).with_token(write.czxid).to_bytes();
         let mut downgrade = Downgrade::new(registration.is_changing());
+        self.registry.node_may_go(registration);
         for pause in error::pauses() {
             let changed = registration.exchange(std::slice::from_ref(&write.path), &wanted, &record).await;
             let outcome = downgrade.answered(changed.as_ref().map(drop).map_err(|failure| failure.fate));

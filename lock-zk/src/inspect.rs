@@ -134,10 +134,12 @@ impl Inspector {
         let is_own = self.force_releases.leave_reason(&**connection, grant, by.to_string(), why.to_owned()).await?;
         // Until every holder who may have lost it has read it.
         keeps.send_replace(keeps_for(ttl));
+        // If the holder is a client of ours, its neighbours in the queue wait for it without asking the servers.
+        let holder = self.registry.get(grant);
+        holder.iter().for_each(|holder| self.registry.node_may_go(holder));
         let deleted = delete_any(&**connection, &paths).await;
-        if let Some(registration) = self.registry.get(grant).filter(|_| deleted.is_ok()) {
-            // The holder is a client of ours: its neighbours in the queue wait for it without asking the servers.
-            self.registry.disown_node(&registration);
+        if let Some(holder) = holder.filter(|_| deleted.is_ok()) {
+            self.registry.disown_node(&holder);
         }
         // Another operator's is for a holder that this one did not free.
         if is_own && matches!(deleted, Ok(false) | Err(Failure { fate: Fate::Denied, .. })) {

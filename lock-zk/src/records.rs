@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Record, RecordWrite, log, wait};
-use lock_core::{Error, ErrorKind, FencingToken, LockName, Phase};
+use lock_core::{Error, ErrorKind, FencingToken, LockName, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Failure, Fate, Node};
@@ -77,7 +77,7 @@ impl Records {
         data: Option<&[u8]>,
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
-        let Some(registration) = self.registry.get(attempt.id) else { return Ok(RecordWrite::NotHeld) };
+        let Some(registration) = self.registry.get(attempt.id) else { return Err(session_ended()) };
         let written = async {
             tokio::select! {
                 biased;
@@ -97,7 +97,7 @@ impl Records {
         retention: Duration,
     ) -> Result<RecordWrite, Error> {
         let (connection, path) = (&*registration.session.connection, layout::record(&self.prefix, name));
-        let Some(holder) = registration.node() else { return Ok(RecordWrite::NotHeld) };
+        let Some(holder) = registration.node() else { return Err(session_ended()) };
         for round in 0..ROUNDS {
             let of_request = |failure| error::of_request(failure, Phase::Hold);
             if round > 0 {
@@ -171,9 +171,47 @@ async fn sweep(connection: &dyn Connection, directory: &str, made: &str) -> Resu
     Ok(())
 }
 
+/// The error for a grant of which this client knows no node any more, though its holder was told of no loss yet: nodes go with their session.
+fn session_ended() -> Error {
+    Error::lost(Phase::Hold, LossReason::SessionExpired).with_backend(crate::guarantees::NAME)
+}
+
 pub(crate) fn record_in(node: &Node, phase: Phase) -> Result<KeptRecord, Error> {
     KeptRecord::from_bytes(&node.data).ok_or_else(|| {
         Error::new(ErrorKind::Protocol, phase, "something else is in the record's place")
             .with_backend(crate::guarantees::NAME)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Owner;
+    use lock_core::driver::Kind;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
+
+    use super::*;
+    use crate::client::ClientCrate;
+    use crate::config::ZkConfig;
+    use crate::connect::connect;
+    use crate::session::SessionAcquirer;
+
+    /// The keeper was not told yet: nobody has taken the lock.
+    #[tokio::test]
+    async fn a_record_that_is_written_at_the_end_of_the_session_tells_that_it_has_ended() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let attempt = Attempt::new("ended".into(), Kind::Mutex, Owner::new(), Duration::from_secs(10)).unwrap();
+        let session = backend.sessions.current().await;
+        let token = backend.acquirer.try_in(&session, &attempt).await.unwrap().unwrap().token.unwrap();
+        let registration = backend.registry.get(attempt.id).unwrap();
+        backend.registry.end_session(&session);
+        let (records, day) = (&backend.records, Duration::from_secs(24 * 60 * 60));
+        let before = records.write(&attempt, token, Some(b"data"), day).await;
+        let meanwhile = records.write_under(&registration, &attempt.name, token, Some(b"data"), day).await;
+        for written in [before, meanwhile] {
+            let error = written.unwrap_err();
+            assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(&LossReason::SessionExpired)), "{error}");
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl Releaser {
         let cleared = async {
             tokio::select! {
                 biased;
-                cleared = clear(&registration) => match cleared {
+                cleared = clear(&self.registry, &registration) => match cleared {
                     Err(failure) if failure.fate != Fate::Ended => Err(error::of_request(failure, Phase::Cancel)),
                     _ => Ok(()),
                 },
@@ -132,7 +132,7 @@ impl Releaser {
         let cleared = async {
             tokio::select! {
                 biased;
-                cleared = retry_unanswered(async || Ok(clear(&registration).await?)) => cleared.is_ok(),
+                cleared = retry_unanswered(async || Ok(clear(&self.registry, &registration).await?)) => cleared.is_ok(),
                 () = registration.session.ended() => false,
             }
         };
@@ -146,7 +146,7 @@ impl Releaser {
 
     /// Deletes whatever several attempts have at the servers, as often as answers are lost.
     pub(crate) async fn clear_all(&self, registered: &[Arc<Registration>]) -> Result<(), StepError> {
-        let cleared = registered.iter().map(|one| retry_unanswered(async || Ok(clear(one).await?)));
+        let cleared = registered.iter().map(|one| retry_unanswered(async || Ok(clear(&self.registry, one).await?)));
         join_all(cleared).await.into_iter().collect()
     }
 
@@ -158,6 +158,7 @@ impl Releaser {
 
     /// Deletes the nodes that are known of a registration, once.
     async fn delete_known(&self, registration: &Registration) -> Result<(), Failure> {
+        self.registry.node_may_go(registration);
         let paths = registration.paths();
         if !paths.is_empty() {
             delete_all(&*registration.session.connection, &paths).await?;
@@ -172,6 +173,7 @@ impl Releaser {
         if paths.is_empty() {
             return Ok(Released::NotHeld(None));
         }
+        self.registry.node_may_go(registration);
         let mut unanswered = match self.hand_over(registration).await {
             Ok(true) => return Ok(Released::Done),
             Ok(false) => None,
@@ -253,7 +255,8 @@ async fn delete_with_exchanged(registration: &Registration, paths: &[String]) ->
 }
 
 /// Deletes whatever an attempt has at the servers, whether its answers came or not.
-async fn clear(registration: &Registration) -> Result<(), Failure> {
+async fn clear(registry: &Registry, registration: &Registration) -> Result<(), Failure> {
+    registry.node_may_go(registration);
     let paths = registration.paths();
     let connection = &*registration.session.connection;
     if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {

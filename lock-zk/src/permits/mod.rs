@@ -292,16 +292,20 @@ impl SessionAcquirer for Permits {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
     use lock_core::clock::Deadline;
     use lock_core::driver::Kind;
     use lock_core::{LockName, Owner};
-    use lock_testkit::testing::{PROMPTLY, eventually, installed};
+    use lock_testkit::testing::{PROMPTLY, eventually, installed, soon};
     use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperServer};
 
     use super::*;
     use crate::client::ClientCrate;
     use crate::config::ZkConfig;
     use crate::connect::connect;
+    use crate::wait::watch::wait_for_node;
 
     const UUID: &str = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
 
@@ -315,6 +319,29 @@ mod tests {
         let permit = size_of_val(&backend.permits.acquire(&attempt, Deadline::NEVER));
         let mutex = size_of_val(&backend.acquirer.acquire(&attempt, Deadline::NEVER));
         assert!(permit <= mutex + 512, "{permit} bytes, and {mutex} for a mutex");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_behind_goes_on_though_the_one_before_takes_its_permit_and_is_kept_without_being_polled() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let session = backend.sessions.current().await;
+        let kind = Kind::Permits { permits: 1, limit: 2 };
+        let [made, first, second] =
+            [(); 3].map(|()| Attempt::new("kept".into(), kind, Owner::new(), Duration::from_secs(10)).unwrap());
+        // From here on the lock has its directories.
+        assert!(backend.permits.try_in(&session, &made).await.unwrap().is_some());
+        let mut entry = backend.acquirer.register(&first, &session, true).await.unwrap();
+        let mut behind = backend.acquirer.register(&second, &session, true).await.unwrap();
+        assert!(matches!(entry.settle(Event::Begin).await.unwrap(), QueuePosition::First(_)));
+        let QueuePosition::Behind(node) = behind.settle(Event::Begin).await.unwrap() else { panic!("it is first") };
+        // It has looked once, and does not again of its own accord.
+        let mut waiting = pin!(wait_for_node(&backend.registry, &behind.registration, &node, false));
+        assert!((&mut waiting).now_or_never().is_none());
+        let mut taking = pin!(backend.permits.take_place(&first, &entry.registration));
+        assert!((&mut taking).now_or_never().is_none());
+        soon("it goes on", PROMPTLY, waiting).await.unwrap();
+        assert!(taking.await.unwrap().is_some());
     }
 
     /// Curator's client has one of two permits and wants the other one, while ours waits for both and may watch nothing.

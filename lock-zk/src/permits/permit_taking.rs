@@ -142,6 +142,7 @@ impl<'a> PermitTaking<'a> {
     async fn exchange(&self, place: &Created) -> Result<TakingEvent, StepError> {
         let PermitNodes { new, record, .. } = permit_nodes(self.attempt, self.registration, place)?;
         let (sent_at, next) = (SystemClock.now(), self.registry.waiter_behind(self.registration));
+        self.registry.node_may_go(self.registration);
         let paths = self.registration.exchange(std::slice::from_ref(&place.path), &new, &record).await?;
         self.registry.moved_on(self.registration, paths, next, sent_at);
         Ok(TakingEvent::Made)

@@ -2,9 +2,11 @@
 //!
 //! An attempt is registered before its node is asked for. So a cancellation knows at any instant where to look: by path if the answer has
 //! come, by id behind a `sync` if not. A waiter behind a node of this process is woken when that node is deregistered,
-//! without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does.
+//! without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does. Before a request is sent that ends
+//! the node, it is told that the node [may go](Registry::node_may_go): whoever sent that may be kept without being polled, and deregister nothing.
 
 pub(crate) mod incoming;
+mod local_node;
 pub(crate) mod permits;
 pub(crate) mod successor;
 
@@ -15,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use lock_core::clock::BootInstant;
 use lock_core::driver::{IdMap, NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
-use tokio::sync::watch;
 
 use self::incoming::Incoming;
+use self::local_node::{LocalNode, NodeAhead};
 use self::successor::Successor;
 use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
@@ -94,15 +96,6 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// A node of this process that is at the servers.
-#[derive(Debug, Default)]
-struct LocalNode {
-    /// The attempt that is first now, and the sending of the request whose answer tells it so.
-    handed_over: watch::Sender<Option<(GrantId, BootInstant)>>,
-    /// The attempt that waits right behind it, in this process.
-    next: Option<GrantId>,
-}
-
 impl Registry {
     /// Registers an attempt, which has no node yet, in the place of what it had before.
     pub(crate) fn register(&self, grant: GrantId, session: &Arc<Session>, lock: LockPaths) -> Arc<Registration> {
@@ -170,7 +163,7 @@ impl Registry {
         if let Some(node) = registration.node()
             && let Some(local_node) = self.entries().local_nodes.get(&node.path)
         {
-            local_node.handed_over.send_replace(Some((next, sent_at)));
+            local_node.hand_over(next, sent_at);
         }
     }
 
@@ -179,22 +172,19 @@ impl Registry {
         self.entries().registrations.get(&grant).cloned()
     }
 
-    /// Resolves when this process's node at this path is gone; `None` if the node is not its own. The output is the instant at which a
-    /// hand-over to this waiter was sent, if that ended the node.
-    pub(crate) fn until_gone(
-        &self,
-        path: &str,
-        waiter: GrantId,
-    ) -> Option<impl Future<Output = Option<BootInstant>> + Send + use<>> {
-        let mut entries = self.entries();
-        let local_node = entries.local_nodes.get_mut(path)?;
-        local_node.next = Some(waiter);
-        let mut handed_over = local_node.handed_over.subscribe();
-        Some(async move {
-            while handed_over.changed().await.is_ok() {}
-            // Somebody else may wait for this node whose own is not there any more.
-            handed_over.borrow().filter(|(first, _)| *first == waiter).map(|(_, sent_at)| sent_at)
-        })
+    /// Returns the news of this process's node at this path for an attempt that waits right behind it; `None` if the node is not its own.
+    pub(crate) fn node_ahead(&self, path: &str, waiter: GrantId) -> Option<NodeAhead> {
+        Some(self.entries().local_nodes.get_mut(path)?.wait_behind(waiter))
+    }
+
+    /// Tells whoever waits here for the registration's node that a request is about to be sent which ends it. The call that sends it may be
+    /// kept without being polled: from now on the waiter asks the servers, too. If the request is refused, it goes on to ask.
+    pub(crate) fn node_may_go(&self, registration: &Registration) {
+        if let Some(node) = registration.node()
+            && let Some(local_node) = self.entries().local_nodes.get(&node.path)
+        {
+            local_node.may_go();
+        }
     }
 
     /// Returns the node right behind this registration's in its queue, if it is one of the same session. Only where one waits

@@ -50,6 +50,9 @@ impl Registry {
         }
         let next = entries.waiter_behind(&place);
         let nodes = registration.incoming().take(holder.number_of(&released))?;
+        if let Some(local_node) = entries.local_nodes.get(&place.path) {
+            local_node.may_go();
+        }
         drop(entries);
         Some(Recipient { registration, place: place.path, released, nodes, next })
     }

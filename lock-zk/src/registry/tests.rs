@@ -33,7 +33,7 @@ async fn a_registration_in_another_session_replaces_the_one_before() {
     std::thread::spawn(move || told.send(again.0.register(grant, &again.1, again.2)));
     let taken = tokio::task::spawn_blocking(move || taken.recv_timeout(std::time::Duration::from_secs(5)));
     assert!(taken.await.unwrap().is_ok_and(|registration| registration.node().is_none()), "a deadlock");
-    assert!(before.node().is_none() && registry.until_gone(&path, grant).is_none());
+    assert!(before.node().is_none() && registry.node_ahead(&path, grant).is_none());
 }
 
 #[tokio::test]
@@ -81,15 +81,15 @@ async fn only_whoever_waited_when_the_first_one_was_to_leave_is_told_that_it_is_
     };
     for waits_before in [true, false] {
         let [(first, path), (early, _), (late, _)] = [1, 2, 3].map(enter);
-        let gone = waits_before.then(|| registry.until_gone(&path, early.grant).unwrap());
+        let gone = waits_before.then(|| registry.node_ahead(&path, early.grant).unwrap());
         let next = registry.waiter_behind(&first);
-        let late_gone = registry.until_gone(&path, late.grant).unwrap();
+        let mut late_gone = registry.node_ahead(&path, late.grant).unwrap();
         let permit = lock().permit_path(&format!("{}0000000000", lock().dialect.stem(first.grant, Role::Permit)));
         registry.moved_on(&first, vec![permit], next, BootInstant::FAR_FUTURE);
-        if let Some(gone) = gone {
-            assert_eq!(gone.await, Some(BootInstant::FAR_FUTURE));
+        if let Some(mut gone) = gone {
+            assert_eq!(gone.gone().await, Some(BootInstant::FAR_FUTURE));
         }
-        assert_eq!(late_gone.await, None, "told that it is first, waits_before: {waits_before}");
+        assert_eq!(late_gone.gone().await, None, "told that it is first, waits_before: {waits_before}");
         let successor = registry.recipient_of(&first).map(|successor| successor.registration.grant);
         assert_eq!(successor, waits_before.then_some(early.grant), "waits_before: {waits_before}");
         assert!(registry.recipient_of(&first).is_none(), "it was taken");
@@ -126,7 +126,7 @@ impl HandOvers {
     fn holder_and_successor(&self, permits: &[String], limit: u32, wants: u32) -> [Arc<Registration>; 2] {
         let [first, second] = [(); 2].map(|()| GrantId::random().unwrap());
         let [holder, successor] = [self.enter(first, 1, 2, 1), self.enter(second, 2, limit, wants)];
-        let _gone = self.registry.until_gone(&holder.node().unwrap().path, second);
+        let _gone = self.registry.node_ahead(&holder.node().unwrap().path, second);
         let next = self.registry.waiter_behind(&holder);
         let permits = permits.iter().map(|stem| self.lock(2).permit_path(&format!("{stem}0000000000"))).collect();
         self.registry.moved_on(&holder, permits, next, BootInstant::FAR_FUTURE);
@@ -182,7 +182,7 @@ async fn a_waiter_that_leaves_before_the_first_one_has_moved_on_is_not_kept() {
     let hand_overs = HandOvers::connect(server.url()).await;
     let [first, second] = [(); 2].map(|()| GrantId::random().unwrap());
     let [holder, leaving] = [hand_overs.enter(first, 1, 2, 1), hand_overs.enter(second, 2, 2, 1)];
-    let _gone = hand_overs.registry.until_gone(&holder.node().unwrap().path, second);
+    let _gone = hand_overs.registry.node_ahead(&holder.node().unwrap().path, second);
     let next = hand_overs.registry.waiter_behind(&holder);
     hand_overs.registry.deregister(&leaving);
     hand_overs.registry.moved_on(&holder, Vec::new(), next, BootInstant::FAR_FUTURE);
@@ -217,8 +217,8 @@ async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() 
     let registration = registry.register(grant, &session, lock);
     let node = || Created { path: path.clone(), czxid: 1 };
     registry.set_node(&registration, node());
-    assert!(registry.until_gone(&path, grant).is_some());
+    assert!(registry.node_ahead(&path, grant).is_some());
     registry.end_session(&session);
     registry.set_node(&registration, node());
-    assert!(registry.until_gone(&path, grant).is_none(), "whoever stands behind it would wait for ever");
+    assert!(registry.node_ahead(&path, grant).is_none(), "whoever stands behind it would wait for ever");
 }

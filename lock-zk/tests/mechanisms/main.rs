@@ -44,6 +44,7 @@ mod swallowed;
 #[cfg(feature = "tls")]
 mod tls;
 mod unfair;
+mod unpolled;
 
 use lock_zk::{Error, LossReason, Phase, ZkConfig, ZkLocks};
 

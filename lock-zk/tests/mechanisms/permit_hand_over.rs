@@ -1,5 +1,7 @@
 //! Permits that stay within a process: a holder hands them over to the next waiter by one transaction.
 
+use std::pin::pin;
+
 use futures_util::FutureExt;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::ZooKeeperClient;
@@ -147,4 +149,41 @@ async fn nothing_is_handed_over_to_a_waiter_that_has_given_up() {
     soon("the release", PROMPTLY, release).await.unwrap();
     assert!(handed_over.heal().is_err(), "a second request has named its place");
     is_free(&truth, &a).await;
+}
+
+/// Its place goes for its permit, and it does not hear of that.
+#[tokio::test]
+async fn whoever_is_behind_a_successor_that_is_kept_without_being_polled_gets_what_is_free() {
+    let Some(server) = server().await else { return };
+    let [own, other] = [client(server.url(), LASTING).await, client(server.url(), LASTING).await];
+    let two = own.semaphore("of two", 2).with_ttl(ms(60_000));
+    // Answered behind the listing of whoever waits.
+    let waiting = async |number| {
+        eventually("they wait", PROMPTLY, async || two.inspect().await.unwrap().waiters.len() == number).await;
+    };
+    let acquire = || {
+        let two = two.clone();
+        tokio::spawn(async move { two.acquire().await })
+    };
+    let (first, second) = (two.acquire().await.unwrap(), two.acquire().await.unwrap());
+    let before = acquire();
+    waiting(1).await;
+    let mut successor = pin!(two.acquire());
+    tokio::select! {
+        biased;
+        permit = &mut successor => panic!("three of two: {permit:?}"),
+        () = waiting(2) => {}
+    }
+    // It takes a number, so that the next one is not right behind the successor, and lists.
+    assert!(other.semaphore("of two", 2).try_acquire().await.unwrap().is_none());
+    let behind = acquire();
+    waiting(3).await;
+    first.release().await.unwrap();
+    let held = soon("the first in the queue", PROMPTLY, before).await.unwrap().unwrap();
+    held.release().await.unwrap();
+    second.release().await.unwrap();
+    let held = soon("the one behind", PROMPTLY, behind).await.unwrap().unwrap();
+    assert_eq!(two.available().await.unwrap(), 0, "the successor has none");
+    held.release().await.unwrap();
+    soon("the successor", PROMPTLY, successor).await.unwrap().release().await.unwrap();
 }

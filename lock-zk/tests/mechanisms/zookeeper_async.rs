@@ -20,6 +20,7 @@ mod session;
 mod silent;
 mod support;
 mod swallowed;
+mod unpolled;
 
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
