@@ -38,6 +38,7 @@ use super::{
 };
 use crate::access::Access;
 use directories::Directories;
+use exchange::LeftNodes;
 use link_monitor::LinkMonitor;
 use requests::Requests;
 use scheduler::{Preamble, Scheduler};
@@ -56,7 +57,7 @@ pub(crate) struct ZookeeperAsync {
     asked_at: BootInstant,
     timeout: Duration,
     news: Mutex<watch::Receiver<LinkState>>,
-    exchanges: Arc<Mutex<()>>,
+    exchanges: Arc<Mutex<LeftNodes>>,
 }
 
 impl ZookeeperAsync {
