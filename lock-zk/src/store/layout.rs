@@ -8,6 +8,7 @@
 //! | `<directory>/locks/_c_<uuid>-lock-<number>` | who waits for permits of a semaphore |
 //! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` for a grant of more than one transaction can make |
 //! | `/<prefix>/record/<name>` | the record beside a mutex; outlives sessions |
+//! | `/<prefix>/record/.sweep` | the turn of the client that deletes records which have ended |
 //! | `/<prefix>/forced/<uuid>` | who has freed a grant by force and why, until its holder has read it |
 //!
 //! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
@@ -256,6 +257,11 @@ pub(crate) fn record_directory(prefix: &str) -> String {
 /// Returns the path of the record beside the mutex of this name.
 pub(crate) fn record(prefix: &str, name: &LockName) -> String {
     format!("{}/{}", record_directory(prefix), utf8_percent_encode(name.as_str(), ESCAPED))
+}
+
+/// Returns the path of the turn to delete records that have ended. No record has it: the dot of a name is escaped.
+pub(crate) fn sweep_turn(prefix: &str) -> String {
+    format!("{}/.sweep", record_directory(prefix))
 }
 
 /// Returns the directory of the reasons of forced releases.
