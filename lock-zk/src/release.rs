@@ -255,6 +255,9 @@ async fn delete_with_exchanged(registration: &Registration, paths: &[String]) ->
 /// Deletes whatever an attempt has at the servers, whether its answers came or not.
 async fn clear(registration: &Registration) -> Result<(), Failure> {
     let paths = registration.paths();
+    if paths.is_empty() && registration.never_left() {
+        return Ok(());
+    }
     let connection = &*registration.session.connection;
     if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {
         return Ok(());

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use zookeeper_async::CreateMode;
 
 use super::requests::Requests;
-use super::{Created, Failure, Fate, NewNode, Node, Response};
+use super::{Created, Departure, Failure, Fate, NewNode, Node, Response};
 
 /// The paths of new nodes that exchanges which were not carried out could not take back.
 pub(super) type LeftNodes = HashSet<String>;
@@ -103,7 +103,7 @@ impl Exchange {
             NewNode::Named(path) => (path, CreateMode::Ephemeral),
             NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
         };
-        self.requests.make(path, self.data.clone(), mode)
+        self.requests.make(path, self.data.clone(), mode, Departure::default())
     }
 
     /// Deletes what this exchange has made, but not what an earlier one of the same attempt did.
