@@ -1,8 +1,8 @@
 //! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
 //!
 //! An attempt is registered before its node is asked for. So a cancellation knows at any instant where to look: by path if the answer has
-//! come, by id behind a `sync` if not, and nowhere if its place in the queue was never sent. A waiter behind a node of this process is woken when that node is deregistered,
-//! without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does.
+//! come, by id behind a `sync` if not, and nowhere if its place in the queue was never sent. A waiter behind a node of this process is woken
+//! when that node is deregistered, without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does.
 
 pub(crate) mod incoming;
 pub(crate) mod permits;

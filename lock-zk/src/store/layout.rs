@@ -325,6 +325,12 @@ mod tests {
     }
 
     #[test]
+    fn no_record_is_in_the_place_of_the_turn_to_sweep() {
+        assert_ne!(record("lock", &LockName::from(".sweep")), sweep_turn("lock"));
+        assert_eq!(sweep_turn("lock"), "/lock/record/.sweep");
+    }
+
+    #[test]
     fn a_shared_path_has_one_spelling() {
         let name = |path: &str| canonical(LockName::from_key(path).unwrap());
         assert_eq!(name("jobs/a"), name("/jobs/a"));
