@@ -261,17 +261,17 @@ impl QueueEntry<'_> {
     async fn append(&mut self) -> Result<QueueEvent, StepError> {
         let record = self.prepare().await?;
         let registration = self.registration.clone();
-        let stem = registration.lock.stem(registration.grant);
+        let (stem, departure) = (registration.lock.stem(registration.grant), registration.departure());
         let sent_at = SystemClock.now();
         let connection = &registration.session.connection;
         let last = self.registry.last_role(&registration.lock);
         if self.waits && last.is_some_and(|last| waits_for_neighbour(registration.lock.role, last)) {
-            return match connection.enqueue(&stem, &record, &registration.lock.directory).await {
+            return match connection.enqueue(&stem, &record, &registration.lock.directory, departure).await {
                 Ok(node) => Ok(self.enqueued(&registration, node, sent_at)),
                 Err(failure) => self.not_made(failure),
             };
         }
-        let (created, listed) = connection.append(&stem, &record, &registration.lock.directory);
+        let (created, listed) = connection.append(&stem, &record, &registration.lock.directory, departure);
         match created.await {
             Ok(node) => {
                 self.registry.set_node(&registration, node.clone());

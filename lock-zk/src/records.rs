@@ -1,7 +1,8 @@
 //! The records beside mutexes: a node each that outlives sessions, changed in one transaction with a look at the holder's node.
 //!
 //! A record that nobody has touched for its retention, by the servers' clock, is deleted by a client that makes another one: each
-//! client looks at all of them at most once an hour, some hundreds at a time.
+//! client looks at all of them at most once an hour, some hundreds at a time. One client at a time does so, as long as a node of its session
+//! is there: a record that another one had deleted, and somebody made anew, may have the version again that was read of the one before.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use lock_core::{Error, ErrorKind, FencingToken, LockName, LossReason, Phase};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Connection, Failure, Fate, Node};
-use crate::error;
+use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
 use crate::session::{Session, Sessions};
 use crate::store::kept_record::KeptRecord;
@@ -38,11 +39,13 @@ pub(crate) struct Records {
     prefix: String,
     op_timeout: Duration,
     swept: Mutex<Option<BootInstant>>,
+    /// Held while records that have ended are looked for.
+    sweeping: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Records {
     pub(crate) fn new(sessions: Arc<Sessions>, registry: Arc<Registry>, prefix: String, op_timeout: Duration) -> Self {
-        Self { sessions, registry, prefix, op_timeout, swept: Mutex::default() }
+        Self { sessions, registry, prefix, op_timeout, swept: Mutex::default(), sweeping: Arc::default() }
     }
 
     /// Reads within one operation timeout, as the leader has it or, if `any` server will do, as that of this session has it.
@@ -139,16 +142,43 @@ impl Records {
         if swept.is_some_and(|last| now.since(last) < SWEEP_EVERY) {
             return;
         }
+        let Ok(alone) = self.sweeping.clone().try_lock_owned() else { return };
         *swept = Some(now);
-        let (session, directory) = (session.clone(), layout::record_directory(&self.prefix));
+        let (session, prefix) = (session.clone(), self.prefix.clone());
         tokio::spawn(async move {
+            let _alone = alone;
             tokio::select! {
                 () = session.ended() => {}
-                swept = sweep(&*session.connection, &directory, &made) => if let Err(failure) = swept {
+                swept = sweep_in_turn(&*session.connection, &prefix, &made) => if let Err(failure) = swept {
                     log(|| tracing::debug!(?failure, "records that have ended could not be looked for"));
                 }
             }
         });
+    }
+}
+
+/// Deletes the records that have ended, unless another client does so.
+async fn sweep_in_turn(connection: &dyn Connection, prefix: &str, made: &str) -> Result<(), StepError> {
+    let turn = layout::sweep_turn(prefix);
+    if !take_turn(connection, &turn).await? {
+        return Ok(());
+    }
+    let swept = sweep(connection, &layout::record_directory(prefix), made).await;
+    // If it may not be deleted, it goes with the session.
+    retry_unanswered(async || Ok(connection.delete(&turn).await?)).await?;
+    Ok(swept?)
+}
+
+/// Takes the turn to sweep, and returns whether this session has it: then nobody else does until the session ends or gives it back.
+async fn take_turn(connection: &dyn Connection, turn: &str) -> Result<bool, Failure> {
+    match connection.create(turn, &[]).await {
+        Ok(_) => Ok(true),
+        // It may be this session's: an answer was lost, or an earlier one could not be deleted.
+        Err(Failure { fate: Fate::Exists | Fate::Unknown, .. }) => {
+            let nodes = connection.read_all(&[turn.to_owned()]).await?;
+            Ok(nodes.into_iter().flatten().any(|node| node.session == connection.id()))
+        }
+        Err(failure) => Err(failure),
     }
 }
 

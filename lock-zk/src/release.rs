@@ -258,6 +258,9 @@ async fn delete_with_exchanged(registration: &Registration, paths: &[String]) ->
 async fn clear(registry: &Registry, registration: &Registration) -> Result<(), Failure> {
     registry.node_may_go(registration);
     let paths = registration.paths();
+    if paths.is_empty() && registration.never_left() {
+        return Ok(());
+    }
     let connection = &*registration.session.connection;
     if !paths.is_empty() && delete_all(connection, &paths).await? && !registration.is_changing() {
         return Ok(());

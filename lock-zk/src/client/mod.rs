@@ -9,6 +9,7 @@
 //! The requests that keep a session and its locks, [`heartbeat`](Connection::heartbeat) and
 //! [`read_held`](Connection::read_held), wait behind a limited number of other requests only, however many there are.
 
+pub(crate) mod departure;
 pub(crate) mod diagnosis;
 #[cfg(feature = "zookeeper-async")]
 mod zookeeper_async;
@@ -26,6 +27,7 @@ use lock_core::clock::BootInstant;
 
 use crate::access::{Access, Credentials};
 use crate::tls::Tls;
+use departure::Departure;
 #[cfg(feature = "zookeeper-async")]
 pub(crate) use zookeeper_async::SHORTEST_SESSION;
 #[cfg(feature = "zookeeper-async")]
@@ -214,16 +216,18 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
     /// Makes an ephemeral node whose path is `stem` and the next number of its directory, and lists the directory right behind it:
     /// everybody with a lower number is listed. What several callers ask for at one moment may go together; each has its own answers.
+    /// Nothing is made if it is given up before its `departure`.
     fn append(
         &self,
         stem: &str,
         data: &[u8],
         directory: &str,
+        departure: &Departure,
     ) -> (Response<'static, Created>, Response<'static, Names>);
 
     /// Makes such a node as [`append`](Connection::append) does, without the listing.
-    fn enqueue(&self, stem: &str, data: &[u8], directory: &str) -> Response<'static, Created> {
-        self.append(stem, data, directory).0
+    fn enqueue(&self, stem: &str, data: &[u8], directory: &str, departure: &Departure) -> Response<'static, Created> {
+        self.append(stem, data, directory, departure).0
     }
 
     /// Makes an ephemeral node of exactly this name.
@@ -255,9 +259,8 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
 
     /// The names in a directory, for a decision that a wrong answer would spoil: with a proof behind them, where an answer may be that
     /// to another request.
-    fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
-        let listed = self.children(path);
-        Box::pin(async move { listed.await.map(Arc::unwrap_or_clone) })
+    fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Names> {
+        self.children(path)
     }
 
     /// The names in a directory, as surely, and a watch for the next change of them.

@@ -3,6 +3,7 @@
 //! All of this only reads. Taking permits is the business of [`Permits`](super::Permits).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -270,7 +271,7 @@ impl<'a> FreePermits<'a> {
     async fn names(self, directory: &str) -> Result<Vec<String>, Failure> {
         match self.connection().children_proven(directory).await {
             Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),
-            names => names,
+            names => names.map(Arc::unwrap_or_clone),
         }
     }
 }

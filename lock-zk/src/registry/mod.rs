@@ -1,9 +1,10 @@
 //! The nodes of this process: what each attempt has at the servers, and who waits for whom without asking them.
 //!
 //! An attempt is registered before its node is asked for. So a cancellation knows at any instant where to look: by path if the answer has
-//! come, by id behind a `sync` if not. A waiter behind a node of this process is woken when that node is deregistered,
-//! without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does. Before a request is sent that ends
-//! the node, it is told that the node [may go](Registry::node_may_go): whoever sent that may be kept without being polled, and deregister nothing.
+//! come, by id behind a `sync` if not, and nowhere if its place in the queue was never sent. A waiter behind a node of this process is woken
+//! when that node is deregistered, without a watch. Unless the lock was handed over to it, it lists the directory then, as everybody does.
+//! Before a request is sent that ends the node, it is told that the node [may go](Registry::node_may_go): whoever sent that may be kept
+//! without being polled, and deregister nothing.
 
 pub(crate) mod incoming;
 mod local_node;
@@ -21,6 +22,7 @@ use lock_core::{GrantId, LossReason};
 use self::incoming::Incoming;
 use self::local_node::{LocalNode, NodeAhead};
 use self::successor::Successor;
+use crate::client::departure::Departure;
 use crate::client::{Created, Failure, Fate, NewNode, Node, Response};
 use crate::session::Session;
 use crate::store::layout::LockPaths;
@@ -103,6 +105,8 @@ impl Registry {
         // Bound first: the lock on the entries must be released before it is taken again.
         let before = self.entries().registrations.insert(grant, registration.clone());
         if let Some(before) = before {
+            // Of what was asked for before a node may be there.
+            registration.departure().leave();
             self.forget_node(&before);
         }
         registration
@@ -276,6 +280,8 @@ pub(crate) struct Registration {
     is_changing: AtomicBool,
     /// Whether its permits were to be handed over once: whoever releases it again deletes its nodes.
     has_handed_over: AtomicBool,
+    /// The departure of its place in the queue, once that is asked for: nobody asks for a node of it otherwise until there is an answer.
+    departure: OnceLock<Departure>,
     /// The permits that it may be handed, once somebody asks: of a semaphore only.
     incoming: OnceLock<Incoming>,
     /// The turn of whoever looks which nodes it has, and changes them then.
@@ -293,9 +299,20 @@ impl Registration {
             permits: Mutex::default(),
             is_changing: AtomicBool::new(false),
             has_handed_over: AtomicBool::new(false),
+            departure: OnceLock::new(),
             incoming: OnceLock::new(),
             changes: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Returns the departure of its place in the queue.
+    pub(crate) fn departure(&self) -> &Departure {
+        self.departure.get_or_init(Departure::default)
+    }
+
+    /// Whether its place in the queue is all that was asked for, and was never sent. Then it never will be: it is given up.
+    pub(crate) fn never_left(&self) -> bool {
+        self.departure.get().is_some_and(Departure::give_up)
     }
 
     /// Notes that it is known which nodes it has.
@@ -377,7 +394,10 @@ impl Registration {
         synced.await?;
         match listed.await {
             Ok(names) => {
-                let contenders = names.into_iter().filter_map(|name| self.lock.contender(directory, name));
+                // Of ten thousand names at most a few are read.
+                let beginning = self.lock.dialect.beginning(self.grant);
+                let own = names.iter().filter(|name| name.starts_with(&beginning));
+                let contenders = own.filter_map(|name| self.lock.contender(directory, name.clone()));
                 Ok(contenders.filter(|contender| contender.is_of(self.grant)).collect())
             }
             Err(failure) if failure.fate == Fate::Missing => Ok(Vec::new()),

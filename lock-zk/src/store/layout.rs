@@ -8,6 +8,7 @@
 //! | `<directory>/locks/_c_<uuid>-lock-<number>` | who waits for permits of a semaphore |
 //! | `<directory>/leases/_c_<uuid>-lease-<number>` | one permit; `-permits-<n>-lease-` for a grant of more than one transaction can make |
 //! | `/<prefix>/record/<name>` | the record beside a mutex; outlives sessions |
+//! | `/<prefix>/record/.sweep` | the turn of the client that deletes records which have ended |
 //! | `/<prefix>/forced/<uuid>` | who has freed a grant by force and why, until its holder has read it |
 //!
 //! The uuid is the grant's id. In a name, every byte that is not an ASCII letter or digit, `-` or `_` is written as `%` and
@@ -258,6 +259,11 @@ pub(crate) fn record(prefix: &str, name: &LockName) -> String {
     format!("{}/{}", record_directory(prefix), utf8_percent_encode(name.as_str(), ESCAPED))
 }
 
+/// Returns the path of the turn to delete records that have ended. No record has it: the dot of a name is escaped.
+pub(crate) fn sweep_turn(prefix: &str) -> String {
+    format!("{}/.sweep", record_directory(prefix))
+}
+
 /// Returns the directory of the reasons of forced releases.
 pub(crate) fn forced_directory(prefix: &str) -> String {
     format!("/{prefix}/forced")
@@ -316,6 +322,12 @@ mod tests {
         for wrong in ["/", "/jobs/", "//jobs", "/a/../b"] {
             assert!(at(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn no_record_is_in_the_place_of_the_turn_to_sweep() {
+        assert_ne!(record("lock", &LockName::from(".sweep")), sweep_turn("lock"));
+        assert_eq!(sweep_turn("lock"), "/lock/record/.sweep");
     }
 
     #[test]

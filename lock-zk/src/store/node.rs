@@ -69,16 +69,21 @@ impl Dialect {
     pub(crate) fn stem(self, grant: GrantId, role: Role) -> String {
         // Whoever asks has asked whether there is such a lock.
         let token = self.token(role).unwrap_or_default();
+        format!("{}{token}", self.beginning(grant))
+    }
+
+    /// Returns the beginning of the name of every node of this grant.
+    pub(crate) fn beginning(self, grant: GrantId) -> String {
         match self {
-            Self::Curator | Self::CuratorAndKazoo => format!("{}{}{token}", self.prefix(), uuid(grant)),
-            Self::Kazoo | Self::ZooKeeper => format!("{}{grant}{token}", self.prefix()),
+            Self::Curator | Self::CuratorAndKazoo => format!("{}{}", self.prefix(), uuid(grant)),
+            Self::Kazoo | Self::ZooKeeper => format!("{}{grant}", self.prefix()),
         }
     }
 
     /// Returns the beginning of the name of one node that stands for this many permits.
     pub(crate) fn stem_of_many(self, grant: GrantId, permits: u32) -> String {
         let token = self.token(Role::Permit).unwrap_or_default();
-        format!("{}{}{PERMITS}{permits}{token}", self.prefix(), uuid(grant))
+        format!("{}{PERMITS}{permits}{token}", self.beginning(grant))
     }
 
     /// The name of a reader's node in the place of a writer's.
@@ -287,7 +292,7 @@ mod tests {
                 for (text, number) in numbers {
                     let name = format!("{}{text}", dialect.stem(grant, role));
                     let read = dialect.read(role, name.clone()).unwrap();
-                    assert!(read.is_of(grant), "{name}");
+                    assert!(read.is_of(grant) && name.starts_with(&dialect.beginning(grant)), "{name}");
                     assert_eq!((read.role, read.permits, read.number), (role, 1, number), "{name}");
                 }
             }

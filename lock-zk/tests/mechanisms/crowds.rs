@@ -1,11 +1,12 @@
 //! Hundreds of waiters of one client: each costs as much as one, whatever their number.
 
+use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 
 use lock_testkit_servers::zookeeper::ZooKeeperClient;
 
 use crate::meter::Meter;
-use crate::support::{LASTING, PROMPTLY, client, eventually, ms, server, soon};
+use crate::support::{LASTING, PROMPTLY, client, eventually, ms, nodes, server, soon};
 
 /// The readers behind a writer.
 const READERS: usize = 500;
@@ -152,5 +153,28 @@ async fn a_try_for_a_permit_reads_no_more_of_who_waits_than_there_are_permits() 
     let came = meter.bytes() - before;
     assert!(came < listing * 3, "{came} bytes for a try, where the queue is one of {listing}");
     waiting.iter().for_each(|waiting| waiting.abort());
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn waits_that_are_dropped_before_they_were_sent_cost_the_servers_nothing() {
+    let Some(server) = server().await else { return };
+    let (holders, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let held = holders.mutex("crowd").with_ttl(LASTING).lock().await.unwrap();
+    let waiters = client(server.url(), LASTING).await;
+    let mutex = waiters.mutex("crowd").with_ttl(LASTING);
+    let received = async || server.figure("zk_packets_received").await.unwrap();
+    let before = received().await;
+    // The first one of them goes at its call; the others are dropped in the same turn, in which nothing else is sent.
+    let mut waiting: Vec<_> = (0..LOCKERS).map(|_| Box::pin(mutex.lock())).collect();
+    for waiting in &mut waiting {
+        assert!(waiting.now_or_never().is_none(), "granted while another has it");
+    }
+    drop(waiting);
+    // Whatever they had asked for is looked for by then.
+    soon("the end of the client", PROMPTLY * 3, waiters.close()).await.unwrap();
+    let came = usize::try_from(received().await - before).unwrap();
+    assert!(came < LOCKERS / 4, "{came} requests for {LOCKERS} waits that were not sent");
+    assert_eq!(nodes(&truth, "crowd").await.len(), 1, "a place is left");
     held.release().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! The queue: its watches, and nodes in it that do not belong there.
 
+use futures_util::FutureExt;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::NodeKind;
 use lock_zk::{ErrorKind, LockName, LossReason};
@@ -119,4 +120,30 @@ async fn a_forced_release_reads_no_node_of_anybody_else() {
     assert!(read.proven().is_err(), "the waiter's node was read");
     assert_eq!(mutex.inspect().await.unwrap().holders.len(), 1);
     read.proven().unwrap();
+}
+
+/// Some are dropped before they are sent, some with their request under way, some with its answer.
+#[tokio::test]
+async fn waits_that_are_dropped_while_they_are_sent_leave_nothing() {
+    const WAITS: usize = 200;
+    let Some(server) = server().await else { return };
+    let (holder, truth) = (client(server.url(), LASTING).await, server.client().await.unwrap());
+    let held = holder.mutex("crowd").with_ttl(LASTING).lock().await.unwrap();
+    let waiters = client(server.url(), LASTING).await;
+    let mutex = waiters.mutex("crowd").with_ttl(LASTING);
+    for turns in 0..20 {
+        let mut waiting: Vec<_> = (0..WAITS).map(|_| Box::pin(mutex.lock())).collect();
+        for waiting in &mut waiting {
+            assert!(waiting.now_or_never().is_none(), "granted while another has it");
+        }
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        drop(waiting);
+        // Nothing that is sent later makes one: so asks whoever comes last.
+        assert!(soon("a try", PROMPTLY, mutex.try_lock()).await.unwrap().is_none());
+        eventually("nothing is left", PROMPTLY, async || nodes(&truth, "crowd").await.len() == 1).await;
+    }
+    soon("the end of the client", PROMPTLY, waiters.close()).await.unwrap();
+    held.release().await.unwrap();
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, RecordBackend, RecordWrite};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient};
 use lock_zk::{Owner, ZkLocks};
 
-use crate::support::{LASTING, PROMPTLY, client, eventually, server};
+use crate::support::{LASTING, PROMPTLY, client, eventually, link, ms, over, server, soon};
 
 /// A record of this name that is kept for so long: through the driver, since the shortest time that a user can ask for is a minute.
 async fn write(locks: &ZkLocks, name: &str, retention: Duration) {
@@ -17,6 +18,7 @@ async fn write(locks: &ZkLocks, name: &str, retention: Duration) {
     locks.backend().release(&attempt).await.unwrap();
 }
 
+/// The records, and whatever else is beside them.
 async fn records(truth: &ZooKeeperClient) -> Vec<String> {
     let mut names = truth.children("/lock/record").await.unwrap().unwrap_or_default();
     names.sort_unstable();
@@ -44,4 +46,44 @@ async fn records_whose_time_is_over_are_deleted_by_whoever_makes_another_one() {
     let next = client(server.url(), LASTING).await;
     write(&next, "new", day).await;
     eventually("they are gone", PROMPTLY, async || records(&truth).await == ["foreign", "kept", "new"]).await;
+}
+
+/// The version of a record that is made anew is that of the one before.
+#[tokio::test]
+async fn a_record_that_was_made_anew_is_not_deleted_by_whoever_had_read_the_one_before() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let [first, slow, other] = [
+        client(server.url(), LASTING).await,
+        client(&over([&link]), LASTING).await,
+        client(server.url(), LASTING).await,
+    ];
+    let (second, day) = (Duration::from_secs(1), Duration::from_secs(24 * 60 * 60));
+    write(&first, "kept", day).await;
+    eventually("its own sweep is over", PROMPTLY, async || records(&truth).await == ["kept"]).await;
+    write(&first, "again", second).await;
+    // The server's clock is this machine's.
+    tokio::time::sleep(second * 2).await;
+    // It has read what has ended, and does not know it yet.
+    let held_up = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient).on_request(1, "/lock/record/again"));
+    let writing = tokio::spawn(async move {
+        write(&slow, "by-slow", day).await;
+        slow
+    });
+    held_up.applied(PROMPTLY).await.unwrap();
+    write(&other, "by-other", day).await;
+    // If it sweeps as well, it does so at once.
+    let is_gone = async || while truth.exists("/lock/record/again").await.unwrap().is_some() {};
+    let _ = tokio::time::timeout(second, is_gone()).await;
+    write(&other, "again", day).await;
+    let nothing = Toxic::Delay { by: ms(0), jitter: ms(0) };
+    let deletes = link.inject(LinkFault::new(nothing, Direction::ToServer).on_request(1, "/lock/record/again"));
+    held_up.heal().unwrap();
+    deletes.applied(PROMPTLY).await.unwrap();
+    let slow = soon("the record is written", PROMPTLY, writing).await.unwrap();
+    // Answered behind the deletion.
+    slow.mutex("behind").lock().await.unwrap().release().await.unwrap();
+    assert!(truth.exists("/lock/record/again").await.unwrap().is_some(), "a fresh record was deleted");
+    let all = ["again", "by-other", "by-slow", "kept"];
+    eventually("nothing of the sweeps is left", PROMPTLY, async || records(&truth).await == all).await;
 }

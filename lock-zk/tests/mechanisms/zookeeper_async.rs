@@ -25,7 +25,7 @@ mod unpolled;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::about_time;
 use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperOptions, ZooKeeperServer};
-use lock_zk::{Access, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
+use lock_zk::{Access, ClientOptions, Error, ErrorKind, LossReason, Phase, ZkConfig, ZkLocks};
 
 use support::{LASTING, PROMPTLY, client, connected, eventually, link, ms, over, server, soon, there};
 
@@ -148,6 +148,41 @@ fn names_are_granted_while_the_server_that_was_asked_first_for_directories_is_si
         for name in ["second", "third"] {
             let held = locks.mutex(name).try_lock().await.unwrap().expect("nobody has it");
             held.release().await.unwrap();
+        }
+    });
+}
+
+/// The answers are late by more than the operation timeout, and not for so long that the connection is given up. The second call begins
+/// when the first one's exchange has ended, or while it is under way.
+#[test]
+fn a_downgrade_that_was_done_after_its_caller_had_given_up_is_completed_by_the_next_call() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth) = (link(&server), server.client().await.unwrap());
+        let mut options = ClientOptions::default();
+        options.op_timeout = ms(1000);
+        let config = ZkConfig::new(over([&link])).with_session_timeout(LASTING).with_tick_time(ms(200));
+        let locks = connected(config.with_client(options)).await;
+        for (name, is_ended) in [("ended", true), ("under-way", false)] {
+            let write = locks.rwlock(name).with_ttl(LASTING).write().await.unwrap();
+            let held_up = link.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+            let failed = soon("the first call", PROMPTLY, write.downgrade()).await.unwrap_err();
+            assert_eq!(failed.error.kind(), ErrorKind::Indeterminate, "{}", failed.error);
+            held_up.heal().unwrap();
+            if is_ended {
+                eventually("the reader's node alone is there", PROMPTLY, async || {
+                    let there = truth.children(&format!("/lock/rwlock/{name}")).await.unwrap().unwrap_or_default();
+                    there.len() == 1 && there[0].contains("-__READ__")
+                })
+                .await;
+            }
+            let again = soon("the second call", PROMPTLY, failed.guard.downgrade()).await;
+            let read = again.map_err(|failed| failed.error).unwrap();
+            let beside = locks.rwlock(name).try_read().await.unwrap().expect("readers are let in");
+            assert!(read.is_held() && locks.rwlock(name).try_write().await.unwrap().is_none());
+            beside.release().await.unwrap();
+            read.release().await.unwrap();
+            assert!(truth.children(&format!("/lock/rwlock/{name}")).await.unwrap().unwrap_or_default().is_empty());
         }
     });
 }

@@ -1,7 +1,8 @@
 //! Nodes in the place of others, without a transaction. The new ones are made first, so that at no instant less is held than
 //! is believed; if the old ones are there after that, they were there all the while, and are deleted. Otherwise, or if an
 //! answer is lost, the new ones are taken back. Whatever began runs to its end, whether somebody waits for it or not, one
-//! exchange after another.
+//! exchange after another. So a new one that is there before anything was made is that of an earlier exchange which was carried out, and
+//! whose answer nobody took; those that could not be taken back are noted, and are taken back by the next one.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,7 +16,10 @@ use tokio::time::sleep;
 use zookeeper_async::CreateMode;
 
 use super::requests::Requests;
-use super::{Created, Failure, Fate, NewNode, Node, Response};
+use super::{Created, Departure, Failure, Fate, NewNode, Node, Response};
+
+/// The paths of new nodes that exchanges which were not carried out could not take back.
+pub(super) type LeftNodes = HashSet<String>;
 
 struct Exchange {
     requests: Arc<Requests>,
@@ -27,7 +31,7 @@ struct Exchange {
 /// Starts an exchange.
 pub(super) fn begin(
     requests: &Arc<Requests>,
-    one_by_one: &Arc<Mutex<()>>,
+    one_by_one: &Arc<Mutex<LeftNodes>>,
     old: &[String],
     new: &[NewNode],
     data: &[u8],
@@ -38,32 +42,60 @@ pub(super) fn begin(
     let mut turn = Box::pin(one_by_one.clone().lock_owned());
     let taken = (&mut turn).now_or_never();
     requests.runtime.spawn(async move {
-        let _turn = match taken {
+        let mut left = match taken {
             Some(turn) => turn,
             None => turn.await,
         };
-        let _ = answer.send(exchange.run().await);
+        let _ = answer.send(exchange.run(&mut left).await);
     });
     let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
     Box::pin(async move { answered.await.unwrap_or_else(gone) })
 }
 
 impl Exchange {
-    async fn run(self) -> Result<Vec<String>, Failure> {
+    async fn run(self, left: &mut LeftNodes) -> Result<Vec<String>, Failure> {
+        self.clear_left(left).await?;
         let before = self.present().await?;
+        if let Some(made) = made_before(&self.new, &before) {
+            self.delete_old().await?;
+            return Ok(made);
+        }
         let made: Vec<_> = self.new.iter().map(|wanted| self.make(wanted)).collect();
         // Behind them: the server of this answer knows what it was asked to make before.
         let old = self.requests.read_all(&self.old);
         match judge(join_all(made).await, old.await) {
             Ok(made) => {
-                until_known(|| self.delete_all(&self.old)).await?;
+                self.delete_old().await?;
                 Ok(made.into_iter().map(|created| created.path).collect())
             }
             Err(failure) => {
-                until_known(|| self.take_back(&before)).await?;
+                if let Err(refusal) = until_known(|| self.take_back(&before)).await {
+                    left.extend(self.named().filter(|path| !before.contains(*path)).cloned());
+                    return Err(half_done(refusal));
+                }
                 Err(failure)
             }
         }
+    }
+
+    /// Deletes the old nodes, whose place others have taken.
+    async fn delete_old(&self) -> Result<(), Failure> {
+        until_known(|| self.delete_all(&self.old)).await.map_err(half_done)
+    }
+
+    /// Deletes what an earlier exchange for the same nodes could not take back.
+    async fn clear_left(&self, left: &mut LeftNodes) -> Result<(), Failure> {
+        let of_these: Vec<_> = self.named().filter(|path| left.contains(*path)).cloned().collect();
+        if !of_these.is_empty() {
+            until_known(|| self.delete_all(&of_these)).await.map_err(half_done)?;
+            left.retain(|path| !of_these.contains(path));
+        }
+        Ok(())
+    }
+
+    /// The paths of the new nodes that are known before they are made.
+    fn named(&self) -> impl Iterator<Item = &String> {
+        self.new.iter().filter_map(|wanted| if let NewNode::Named(path) = wanted { Some(path) } else { None })
     }
 
     fn make(&self, wanted: &NewNode) -> Response<'static, Created> {
@@ -71,7 +103,7 @@ impl Exchange {
             NewNode::Named(path) => (path, CreateMode::Ephemeral),
             NewNode::Sequential(path) => (path, CreateMode::EphemeralSequential),
         };
-        self.requests.make(path, self.data.clone(), mode)
+        self.requests.make(path, self.data.clone(), mode, Departure::default())
     }
 
     /// Deletes what this exchange has made, but not what an earlier one of the same attempt did.
@@ -80,7 +112,7 @@ impl Exchange {
         self.delete_all(&made).await
     }
 
-    /// Returns those of the new nodes that are there.
+    /// Returns those of the new nodes that are there, of this session.
     async fn present(&self) -> Result<HashSet<String>, Failure> {
         let mut present = HashSet::new();
         // Permits are many of the same name.
@@ -89,7 +121,8 @@ impl Exchange {
             match wanted {
                 NewNode::Named(path) => {
                     let read = self.requests.read_all(std::slice::from_ref(path)).await?;
-                    present.extend(read.into_iter().flatten().map(|_| path.clone()));
+                    let own = |node: &Node| node.session == self.requests.session();
+                    present.extend(read.into_iter().flatten().filter(own).map(|_| path.clone()));
                 }
                 NewNode::Sequential(stem) => present.extend(self.numbered(stem).await?),
             }
@@ -119,13 +152,30 @@ impl Exchange {
     }
 }
 
+/// The paths of the new nodes, if all of them have a path of their own and were there before anything was made.
+fn made_before(new: &[NewNode], before: &HashSet<String>) -> Option<Vec<String>> {
+    let path = |wanted: &NewNode| match wanted {
+        NewNode::Named(path) if before.contains(path) => Some(path.clone()),
+        _ => None,
+    };
+    if new.is_empty() { None } else { new.iter().map(path).collect() }
+}
+
+/// The failure of what was to follow on a change: a refusal of that says nothing of what was done before.
+fn half_done(failure: Failure) -> Failure {
+    match failure.fate {
+        Fate::Ended => failure,
+        _ => Failure { fate: Fate::Unknown, ..failure },
+    }
+}
+
 /// The new nodes, if all of them were made and the old ones were there afterwards.
 fn judge(
     made: Vec<Result<Created, Failure>>,
     old: Result<Vec<Option<Node>>, Failure>,
 ) -> Result<Vec<Created>, Failure> {
     let made = made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|mut failure| {
-        // Made by an earlier exchange of which an answer was lost: whoever asks again looks first what there is.
+        // It was not there before, and nobody else makes one of its name: whoever asks again looks first what there is.
         if failure.fate == Fate::Exists {
             failure.fate = Fate::Unknown;
         }
@@ -173,5 +223,25 @@ mod tests {
         assert_eq!(fate(vec![made("/a"), failure(Fate::Unknown)], Ok(vec![there()])), Fate::Unknown);
         assert_eq!(fate(vec![made("/a")], failure(Fate::Unknown)), Fate::Unknown);
         assert_eq!(fate(vec![failure(Fate::Exists)], Ok(vec![there()])), Fate::Unknown, "what is there is taken back");
+    }
+
+    #[test]
+    fn what_was_there_before_is_that_of_an_exchange_that_was_carried_out_if_it_is_all() {
+        let (named, before) =
+            (|path: &str| NewNode::Named(path.to_owned()), HashSet::from(["/a".to_owned(), "/b1".to_owned()]));
+        assert_eq!(made_before(&[named("/a")], &before), Some(vec!["/a".to_owned()]));
+        assert_eq!(made_before(&[named("/a"), named("/c")], &before), None);
+        let sequential = NewNode::Sequential("/b".to_owned());
+        assert_eq!(made_before(&[sequential], &before), None, "it may be of another exchange for the same grant");
+        assert_eq!(made_before(&[], &before), None, "what only goes is looked for");
+    }
+
+    #[test]
+    fn a_refusal_behind_a_change_is_no_refusal_of_all() {
+        let fate = |fate| half_done(Failure { fate, source: "a test's".into() }).fate;
+        assert_eq!(
+            [fate(Fate::Denied), fate(Fate::Refused), fate(Fate::Ended)],
+            [Fate::Unknown, Fate::Unknown, Fate::Ended]
+        );
     }
 }

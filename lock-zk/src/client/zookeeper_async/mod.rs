@@ -32,12 +32,14 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::{Mutex, watch};
 use zookeeper_async::{Acl, CreateMode, Permission, ZooKeeper};
 
+use super::departure::Departure;
 use super::{
     Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, Names, NewNode,
     Node, NodeChange, Priority, ReadNodes, Response,
 };
 use crate::access::Access;
 use directories::Directories;
+use exchange::LeftNodes;
 use link_monitor::LinkMonitor;
 use requests::Requests;
 use scheduler::{Preamble, Scheduler};
@@ -56,7 +58,7 @@ pub(crate) struct ZookeeperAsync {
     asked_at: BootInstant,
     timeout: Duration,
     news: Mutex<watch::Receiver<LinkState>>,
-    exchanges: Arc<Mutex<()>>,
+    exchanges: Arc<Mutex<LeftNodes>>,
 }
 
 impl ZookeeperAsync {
@@ -151,13 +153,14 @@ impl Connection for ZookeeperAsync {
         stem: &str,
         data: &[u8],
         directory: &str,
+        departure: &Departure,
     ) -> (Response<'static, Created>, Response<'static, Names>) {
-        let created = self.requests.make(stem, data.to_vec(), CreateMode::EphemeralSequential);
+        let created = self.requests.make(stem, data.to_vec(), CreateMode::EphemeralSequential, departure.clone());
         (created, self.requests.children(directory))
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {
-        self.requests.make(path, data.to_vec(), CreateMode::Ephemeral)
+        self.requests.make(path, data.to_vec(), CreateMode::Ephemeral, Departure::default())
     }
 
     fn make_directory<'a>(&'a self, path: &'a str) -> Response<'a, ()> {
@@ -168,8 +171,9 @@ impl Connection for ZookeeperAsync {
         self.requests.children(path)
     }
 
-    fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Vec<String>> {
-        self.requests.children_proven(path, false)
+    fn children_proven<'a>(&'a self, path: &'a str) -> Response<'a, Names> {
+        let listed = self.requests.children_proven(path, false);
+        Box::pin(async move { listed.await.map(Arc::new) })
     }
 
     fn watch_children<'a>(&'a self, path: &'a str) -> Response<'a, (Vec<String>, NodeChange)> {

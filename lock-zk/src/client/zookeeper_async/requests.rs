@@ -14,7 +14,7 @@ use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
 use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Created, Names, Node, Priority, Response};
+use super::{Created, Departure, Names, Node, Priority, Response};
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -80,10 +80,20 @@ impl Requests {
         self.scheduler.close();
     }
 
-    /// Makes a node, provided that our session is what makes it.
-    pub(super) fn make(&self, path: &str, data: Vec<u8>, mode: CreateMode) -> Response<'static, Created> {
+    /// Makes a node, provided that our session is what makes it. Nothing is sent if it was given up before.
+    pub(super) fn make(
+        &self,
+        path: &str,
+        data: Vec<u8>,
+        mode: CreateMode,
+        departure: Departure,
+    ) -> Response<'static, Created> {
         let (stem, access, links) = (path.to_owned(), self.access.clone(), self.links.clone());
         let made = self.scheduler.send(Priority::Normal, async move |client, connection| {
+            if !departure.leave() {
+                // Nobody waits for it any more.
+                return Err(ZkError::ConnectionLoss);
+            }
             let (path, stat) = client.create2(&stem, data, access, mode).await?;
             let is_asked_for = match mode {
                 CreateMode::EphemeralSequential => path.strip_prefix(&*stem).is_some_and(is_number),

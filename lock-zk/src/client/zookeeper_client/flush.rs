@@ -88,7 +88,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::super::waiting::{ListedBehind, Place};
-    use super::super::{Failure, Names};
+    use super::super::{Departure, Failure, Names};
     use super::*;
 
     #[test]
@@ -121,7 +121,8 @@ mod tests {
     /// A place in this directory, which is to be listed behind it.
     fn append(directory: &str) -> (Waiting, oneshot::Receiver<Result<Names, Failure>>) {
         let ((created, _), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
-        let place = Place { stem: String::new(), directory: directory.into(), data: Vec::new(), access: Arc::new([]) };
+        let (data, access, departure) = (Vec::new(), Arc::new([]), Departure::default());
+        let place = Place { stem: String::new(), directory: directory.into(), data, access, departure };
         let listed = Some(ListedBehind::new(listed));
         (Waiting::Append(Append { place: Arc::new(place), created, listed }), is_listed)
     }

@@ -31,6 +31,7 @@ use zookeeper_client::{
 #[cfg(feature = "tls")]
 pub(crate) use tls::check as check_tls;
 
+use super::departure::Departure;
 use super::{
     Claim, ConnectOptions, Connection, Created, Failure, Fate, LONGEST_BACKLOG, LinkChange, LinkState, MOST_BYTES,
     Names, NewNode, Node, NodeChange, Priority, ReadNodes, Response,
@@ -70,8 +71,9 @@ impl ZookeeperClient {
         Ok(Self { id, asked_at, timeout, scheduler, states, access })
     }
 
-    fn place(&self, stem: &str, data: &[u8], directory: &str) -> Place {
-        Place { stem: stem.to_owned(), directory: directory.into(), data: data.to_vec(), access: self.access.clone() }
+    fn place(&self, stem: &str, data: &[u8], directory: &str, departure: &Departure) -> Place {
+        let (data, access, departure) = (data.to_vec(), self.access.clone(), departure.clone());
+        Place { stem: stem.to_owned(), directory: directory.into(), data, access, departure }
     }
 
     fn exchange_of(&self, present: Option<&str>, old: &[String], new: &[NewNode], data: &[u8]) -> Exchange {
@@ -179,12 +181,13 @@ impl Connection for ZookeeperClient {
         stem: &str,
         data: &[u8],
         directory: &str,
+        departure: &Departure,
     ) -> (Response<'static, Created>, Response<'static, Names>) {
-        self.scheduler.append(self.place(stem, data, directory))
+        self.scheduler.append(self.place(stem, data, directory, departure))
     }
 
-    fn enqueue(&self, stem: &str, data: &[u8], directory: &str) -> Response<'static, Created> {
-        self.scheduler.enqueue(self.place(stem, data, directory))
+    fn enqueue(&self, stem: &str, data: &[u8], directory: &str, departure: &Departure) -> Response<'static, Created> {
+        self.scheduler.enqueue(self.place(stem, data, directory, departure))
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8]) -> Response<'a, Created> {

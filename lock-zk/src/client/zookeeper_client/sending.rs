@@ -91,7 +91,7 @@ impl Sending {
                 break;
             }
             let next = way.waiting.pop_front();
-            if let Some(next) = next.filter(|_| is_wanted) {
+            if let Some(next) = next.filter(|next| is_wanted && next.leave()) {
                 free -= turns;
                 flush.take(next);
             }

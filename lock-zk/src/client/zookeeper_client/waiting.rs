@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use zookeeper_client::Acl;
 
-use super::{Created, Failure, Names, NewNode};
+use super::{Created, Departure, Failure, Names, NewNode};
 
 /// The number of requests that go together, at most.
 pub(super) const MOST_TOGETHER: usize = 64;
@@ -50,6 +50,14 @@ impl Waiting {
             Self::Append(append) => !append.created.is_closed(),
             Self::List(list) => list.answers.iter().any(|answer| !answer.is_closed()),
             Self::HandOver(_) | Self::Delete(_) | Self::Other(_) => true,
+        }
+    }
+
+    /// Notes that it is about to be sent; false if it was given up.
+    pub(super) fn leave(&self) -> bool {
+        match self {
+            Self::Append(append) => append.place.departure.leave(),
+            _ => true,
         }
     }
 
@@ -91,6 +99,7 @@ pub(super) struct Place {
     pub(super) data: Vec<u8>,
     /// The rights to it.
     pub(super) access: Arc<[Acl]>,
+    pub(super) departure: Departure,
 }
 
 /// The making of a place, and the listing behind it if that is wanted.

@@ -90,7 +90,7 @@ impl Scheduler {
     pub(super) fn append(&self, place: Place) -> (Response<'static, Created>, Response<'static, Names>) {
         let (mut way, place) = (self.dispatch.way(), Arc::new(place));
         let Some(client) = way.client.clone() else { return (failed(over()), failed(over())) };
-        if self.dispatch.is_idle(&way) {
+        if self.dispatch.is_idle(&way) && place.departure.leave() {
             let [created, listed] = [(); 2].map(|()| self.dispatch.turn());
             let (directory, listings) = (place.directory.clone(), self.dispatch.listings.clone());
             let created = self.dispatch.ask(Some(created), create(client.clone(), place));
