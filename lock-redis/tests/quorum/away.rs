@@ -92,3 +92,20 @@ async fn a_server_that_was_away_hears_of_the_release_of_an_adopted_lease_that_it
     adopted.release().await.unwrap();
     is_told_late(&servers, "adopted", grant, faults).await;
 }
+
+/// It would keep the others from a majority when another server is down, although the lock was left for less.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_away_when_a_lock_was_left_does_not_keep_it_for_as_long_as_it_was_extended() {
+    let Some(servers) = Servers::start().await else { return };
+    let (link, config) = Link::of(&servers);
+    let locks = QuorumLocks::connect_with(config).await.unwrap();
+    let held = extended(&servers, &locks, "left").await;
+    let (grant, faults) = (held.grant_id(), link.cut().await);
+    held.leave(ms(30_000)).await.unwrap();
+    is_told_late(&servers, "left", grant, faults).await;
+    for server in ALL {
+        let left = servers.held(*server, "left").await;
+        assert_eq!(left.is_some(), *server != AWAY, "{server} has {left:?}");
+    }
+    assert!(locks.mutex("left").try_lock().await.unwrap().is_none(), "it is left until its time is over");
+}
