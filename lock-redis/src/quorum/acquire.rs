@@ -15,7 +15,8 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 
 use super::NAME;
 use super::ballot::{Ballot, Leftovers, ScriptVote, VoteState};
-use super::client::members::{FanOut, Members};
+use super::client::fan_out::FanOut;
+use super::client::members::Members;
 use super::client::send_queue::ScriptRequest;
 use super::release::requests::{ReleaseRequests, first_sent};
 use super::store::scripts;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::driver::{Attempt, Grant};
-use lock_core::{Error, GrantId, LeaseOptions, Phase};
+use lock_core::{Error, GrantId, Phase};
 
 use super::NAME;
 use super::acquire::{Acquirer, OverAtTheEnd, begin, decide};
@@ -47,16 +47,15 @@ impl Adopter {
             before,
         ]);
         let request = Arc::new(ScriptRequest::new(&scripts::ADOPT, call, Phase::Acquire));
+        self.members.note_adoption();
         let mut asked = self.members.ask(|member| member.put(request.clone(), until));
         // Dropped before the requests go on in the background.
         let over = OverAtTheEnd(&request);
         let mut votes = Ballot::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
             drop(over);
-            // A server that could not be asked keeps it under the id of before, which nobody will release, for as long as another client
-            // has asked for.
-            let lasts = self.members.longest_ttl().unwrap_or(LeaseOptions::MAX_TTL);
-            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, lasts), &votes.granted));
+            // A server that could not be asked keeps it under the id of before, which nobody will release.
+            drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));
             return Ok(Some(Grant::new(None, sent_at, attempt.ttl)));
         }
         drop((over, asked));

@@ -34,7 +34,7 @@ pub struct QuorumBackend {
     pub(super) acquirer: Arc<Acquirer>,
     pub(super) adopter: Adopter,
     pub(super) waits: Waits,
-    renewer: Arc<Renewer>,
+    renewer: Renewer,
     releaser: Releaser,
     leaver: Leaver,
     inspector: Inspector,
@@ -56,8 +56,8 @@ impl QuorumBackend {
         let waits = Waits::new(&acquirer, &requests, &queues, pushes);
         members.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         let adopter = Adopter::new(&members, &requests, &acquirer);
-        let renewer = Arc::new(Renewer::new(&members, &keys));
-        let leaver = Leaver::new(&members, &requests, &keys, &renewer, &queues);
+        let renewer = Renewer::new(&members, &keys);
+        let leaver = Leaver::new(&members, &requests, &keys, &queues);
         let releaser = Releaser::new(&members, &requests, &keys, &queues);
         let inspector = Inspector::new(&members, &requests, &keys);
         Ok(Self { members, acquirer, adopter, waits, renewer, releaser, leaver, inspector })

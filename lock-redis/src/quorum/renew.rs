@@ -19,31 +19,30 @@ use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
 use crate::store::call::Call;
 use crate::store::keys::KeySpace;
-use crate::store::scripts::{self, Script};
+use crate::store::scripts;
 
-/// One server's answer to one renewal.
-enum RenewalVote {
+/// One server's answer to a request to move the end of a lease.
+pub(super) enum RenewalVote {
     Extended,
     Gone(Option<LossReason>),
     Failed(Error),
 }
 
-/// Requests to move the ends of leases, one call for each.
+/// Requests to renew leases, one call for each.
 #[derive(Debug, Clone)]
-pub(super) struct EndCalls {
-    pub(super) script: &'static Script,
-    pub(super) calls: Arc<[Call]>,
-    /// The grants, in the order of the calls, of which no release may be pending for a server that is asked. None if that does not matter.
-    pub(super) released_before: Arc<[GrantId]>,
+struct RenewalCalls {
+    calls: Arc<[Call]>,
+    /// The grants, in the order of the calls, of which no release may be pending for a server that is asked.
+    ids: Arc<[GrantId]>,
 }
 
 /// All servers' answers to one renewal.
 #[derive(Debug, Default)]
-pub(super) struct RenewalVotes {
-    pub(super) extended: usize,
-    pub(super) gone: usize,
-    pub(super) why: Option<LossReason>,
-    pub(super) failures: Vec<Error>,
+struct RenewalVotes {
+    extended: usize,
+    gone: usize,
+    why: Option<LossReason>,
+    failures: Vec<Error>,
 }
 
 /// Renews leases.
@@ -76,9 +75,8 @@ impl Renewer {
             let call = |renewal: &Renewal<'_>| renewal_of(self.keys.of(&renewal.attempt.name, Kind::Mutex), renewal);
             let until = SystemClock.now().plus(patience);
             let ids = these.clone().map(|renewal| renewal.attempt.id).collect();
-            let calls =
-                EndCalls { script: &scripts::MUTEX.renew, calls: these.map(call).collect(), released_before: ids };
-            let answers = self.ask(calls, until, Phase::Renew).await;
+            let calls = RenewalCalls { calls: these.map(call).collect(), ids };
+            let answers = self.ask(calls, until).await;
             (group, answers)
         });
         for (group, answers) in join_all(asked).await {
@@ -108,16 +106,31 @@ impl Renewer {
         Renewed::Unknown(self.members.too_few(Phase::Renew, answers.failures.into_iter().chain(down).collect()))
     }
 
-    /// Asks the servers that can be reached to move the ends of leases, until each call has a majority for one answer or none can come.
-    pub(super) async fn ask(&self, calls: EndCalls, until: BootInstant, phase: Phase) -> Vec<RenewalVotes> {
+    /// Asks the servers that can be reached to renew leases, until each call has a majority for one answer or none can come.
+    async fn ask(&self, calls: RenewalCalls, until: BootInstant) -> Vec<RenewalVotes> {
         let majority = self.members.majority();
         let mut answers: Vec<_> = calls.calls.iter().map(|_| RenewalVotes::default()).collect();
-        let mut asked = self.members.ask_reachable(|member| ask_one(member, calls.clone(), until, phase));
+        let mut asked = self.members.ask_reachable(|member| ask_one(member, calls.clone(), until));
         while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
             let Some((_, of_one)) = asked.next_until(until).await else { break };
             answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
         }
         answers
+    }
+}
+
+impl RenewalVote {
+    /// Reads `{nonce, 1}` or `{nonce, 0, why}`.
+    pub(super) fn read(member: &Member, nonce: &str, raw: Raw, phase: Phase) -> Self {
+        let vote = member.fields(raw, nonce, phase).and_then(|mut fields| {
+            Ok(if fields.number()? == 1 { Self::Extended } else { Self::Gone(lost_by(&fields.text()?)) })
+        });
+        vote.unwrap_or_else(Self::Failed)
+    }
+
+    /// The vote of a server that did not carry it out.
+    pub(super) fn of(failed: Failed) -> Self {
+        if failed.wrong_type { Self::Gone(None) } else { Self::Failed(failed.error) }
     }
 }
 
@@ -134,23 +147,20 @@ impl RenewalVotes {
     }
 }
 
-/// Asks one server to move the ends of leases. A pending release of a grant that goes on comes first: an entry of a round that is still to
-/// be undone is no vote.
-async fn ask_one(member: Arc<Member>, calls: EndCalls, until: BootInstant, phase: Phase) -> Vec<RenewalVote> {
-    let EndCalls { script, calls, released_before } = calls;
-    let mut unreleased = if member.has_pending() {
-        Box::pin(release_pending(&member, &released_before, until)).await
-    } else {
-        HashMap::new()
-    };
-    let values = member.link.run_each(script, &calls, phase, until).await;
+/// Asks one server to renew leases. A pending release of a grant that goes on comes first: an entry of a round that is still to be undone
+/// is no vote.
+async fn ask_one(
+    member: Arc<Member>,
+    RenewalCalls { calls, ids }: RenewalCalls,
+    until: BootInstant,
+) -> Vec<RenewalVote> {
+    let mut unreleased =
+        if member.has_pending() { Box::pin(release_pending(&member, &ids, until)).await } else { HashMap::new() };
+    let values = member.link.run_each(&scripts::MUTEX.renew, &calls, Phase::Renew, until).await;
     let read = |(i, (call, value)): (usize, (&Call, Result<_, Failed>))| match (unreleased.remove(&i), value) {
         (Some(error), _) => RenewalVote::Failed(error),
-        (None, Ok(raw)) => {
-            extended(&member, call.args().next().unwrap_or_default(), raw, phase).unwrap_or_else(RenewalVote::Failed)
-        }
-        (None, Err(Failed { wrong_type: true, .. })) => RenewalVote::Gone(None),
-        (None, Err(Failed { error, .. })) => RenewalVote::Failed(error),
+        (None, Ok(raw)) => RenewalVote::read(&member, call.args().next().unwrap_or_default(), raw, Phase::Renew),
+        (None, Err(failed)) => RenewalVote::of(failed),
     };
     calls.iter().zip(values).enumerate().map(read).collect()
 }
@@ -159,15 +169,6 @@ async fn ask_one(member: Arc<Member>, calls: EndCalls, until: BootInstant, phase
 async fn release_pending(member: &Arc<Member>, ids: &[GrantId], until: BootInstant) -> HashMap<usize, Error> {
     let released = join_all(ids.iter().map(|id| member.release_pending(*id, until))).await;
     released.into_iter().enumerate().filter_map(|(i, outcome)| Some((i, outcome.err()?.error))).collect()
-}
-
-/// Reads `{nonce, 1}` or `{nonce, 0, why}`.
-fn extended(member: &Member, nonce: &str, raw: Raw, phase: Phase) -> Result<RenewalVote, Error> {
-    let mut fields = member.fields(raw, nonce, phase)?;
-    if fields.number()? == 1 {
-        return Ok(RenewalVote::Extended);
-    }
-    Ok(RenewalVote::Gone(lost_by(&fields.text()?)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, Dialect, ErrorKind, LeaseOptions, LockName, Phase, RedisConfig, RedisLocks};
 
 use crate::queue::QueuedTasks;
 use crate::server::{
@@ -193,6 +193,29 @@ async fn without_the_right_to_identify_connections_all_still_works() {
     // What could not be settled on a clean connection ends with its lease.
     obtain(&locks, "rights", PROMPTLY).await.release().await.unwrap();
     server.is_as_new(&locks, "rights").await;
+}
+
+/// Redisson's waiters find out by themselves. The lock is free, and whoever freed it is told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_tell_redisson_a_shared_lock_is_released_and_handed_over_all_the_same() {
+    let Some(server) = Server::start().await else { return };
+    user(&server, "locks", &[&rights()[..], &["~jobs", "+pubsub|numsub"]].concat()).await;
+    let config = RedisConfig::new(server.url_as("locks", "pw")).with_dialect_at("jobs", Dialect::Redisson);
+    let (a, b) = (configured(config.clone()).await.unwrap(), configured(config).await.unwrap());
+    let jobs = LockName::from_key("jobs").unwrap();
+    for by_force in [true, false] {
+        let held = a.mutex(&jobs).with_lease(long()).lock().await.unwrap();
+        let waiting = tokio::spawn(obtain(&b, &jobs, PROMPTLY));
+        server.until_in_line("lock:key:{jobs}:jobs", 1).await;
+        if by_force {
+            assert!(a.mutex(&jobs).force_release(held.grant_id(), "the test asks").await.unwrap());
+            soon("told by push", HAND_OVER + SLACK, held.lost()).await;
+        } else {
+            held.release().await.unwrap();
+        }
+        soon("let in", HAND_OVER + SLACK, waiting).await.unwrap().release().await.unwrap();
+    }
+    server.has_nothing_left().await;
 }
 
 /// On a server that has none it shows that nobody asks for one.

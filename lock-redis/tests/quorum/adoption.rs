@@ -106,40 +106,6 @@ async fn a_server_that_was_away_all_the_time_hears_of_an_adoption_and_of_a_relea
     adopted.release().await.unwrap();
 }
 
-/// The TTL is over long before, and the extension by hand is not.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_away_hears_of_the_release_of_a_lease_that_was_extended_beyond_its_ttl() {
-    let Some(servers) = Servers::start().await else { return };
-    let link = Proxy::to(servers.each[3].address(), Protocol::Resp).unwrap();
-    let urls = servers.each.iter().enumerate().map(|(server, each)| match server {
-        3 => format!("redis://{}", link.address()),
-        _ => format!("redis://{}", each.address()),
-    });
-    let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
-    let held = servers.hold_everywhere(&locks.mutex("extended").with_ttl(ms(1000))).await;
-    held.extend(ms(60_000)).await.unwrap();
-    let grant = held.grant_id();
-    let is_extended = async || {
-        let left = servers.run(3, &["PTTL", &key("extended")]).await.as_int();
-        left.is_some_and(|left| left > 50_000).then_some(())
-    };
-    eventually("the lease is extended at that server too", ms(5000), is_extended).await;
-    let (away, ended) = (
-        link.inject(LinkFault::new(Toxic::Refuse, Direction::Both)),
-        link.inject(LinkFault::new(Toxic::Reset, Direction::Both)),
-    );
-    let is_cut = async || (link.open_connections() == 0).then_some(());
-    eventually("the connection has ended", ms(8000), is_cut).await;
-    held.release().await.unwrap();
-    // Longer than a request takes, and the TTL on top.
-    tokio::time::sleep(ms(6000)).await;
-    assert_eq!(servers.holding(ALL, "extended", grant).await, [3]);
-    for fault in [away, ended] {
-        fault.heal().unwrap();
-    }
-    eventually("no server has it", ms(8000), async || servers.holding(ALL, "extended", grant).await.is_empty()).await;
-}
-
 /// The operator is told that nothing was done, and so nothing is done when the servers can be reached again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_by_force_that_failed_for_certain_does_not_happen_later() {

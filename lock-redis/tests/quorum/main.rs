@@ -7,6 +7,7 @@
 #![cfg(test)]
 
 mod adoption;
+mod away;
 mod batches;
 /// Shared with the tests of one server.
 #[path = "../mechanisms/bounds.rs"]

@@ -1,24 +1,20 @@
 //! All servers of a quorum, and requests to all of them at once.
 
-use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::task::noop_waker_ref;
-use futures_util::{FutureExt, StreamExt};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::Doubts;
-use lock_core::{Error, Phase};
+use lock_core::{Error, LeaseOptions, Phase};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::unconstrained;
+use tokio::sync::Notify;
 
-use super::background::{self, Unfinished};
+use super::background;
+use super::fan_out::{Background, FanOut};
 use super::member::Member;
 use crate::client::dial::Dial;
 use crate::client::link::predecessors::Predecessors;
@@ -30,10 +26,6 @@ use crate::quorum::error::too_few;
 /// would not survive the next outage.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The time for which an answer is waited for beyond its request's. It matters only if the client's runtime, which times the
-/// requests, stands still.
-const SLACK: Duration = Duration::from_millis(50);
-
 /// The servers of one client, each of which has a number from 0 on.
 #[derive(Debug)]
 pub(in crate::quorum) struct Members {
@@ -41,17 +33,11 @@ pub(in crate::quorum) struct Members {
     op_timeout: Duration,
     /// The longest TTL that is let through, if there is one: servers that have started more lately than that are not asked.
     longest_ttl: Option<Duration>,
+    /// Whether a grant may be another client's that this one goes on with: it lasts for as long as that one has asked for.
+    has_adopted: AtomicBool,
     /// The earlier connections of all of them, over which requests may still be carried out.
     predecessors: Arc<Predecessors>,
     background: Background,
-}
-
-/// The task for answers for which no caller waits.
-#[derive(Debug, Clone)]
-struct Background {
-    inbox: mpsc::Sender<Unfinished>,
-    /// Its runtime, which is the client's.
-    runtime: Handle,
 }
 
 impl Members {
@@ -63,7 +49,7 @@ impl Members {
         let all: Arc<[_]> = dials.iter().map(start).collect();
         let background =
             Background { inbox: background::start(all.clone(), pending_added), runtime: Handle::current() };
-        Self { all, op_timeout, longest_ttl, predecessors, background }
+        Self { all, op_timeout, longest_ttl, has_adopted: AtomicBool::new(false), predecessors, background }
     }
 
     /// Waits until a majority is connected, and a moment for the others.
@@ -168,9 +154,15 @@ impl Members {
         self.longest_ttl
     }
 
-    /// Returns the longest TTL that a grant of this client may have.
+    /// Takes note of an adoption that is about to be asked for, before it is.
+    pub(in crate::quorum) fn note_adoption(&self) {
+        self.has_adopted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the longest time for which a server may keep a grant of this client, and the former one of a grant that it has adopted.
     pub(in crate::quorum) fn longest_lease(&self) -> Duration {
-        self.longest_ttl.unwrap_or_else(|| self.predecessors.longest_lease())
+        let of_any_client = self.has_adopted.load(Ordering::Relaxed).then_some(LeaseOptions::MAX_TTL);
+        self.longest_ttl.or(of_any_client).unwrap_or_else(|| self.predecessors.longest_lease())
     }
 
     /// The occasions on which a connection was replaced.
@@ -186,114 +178,5 @@ impl Members {
     /// The end of an operation that begins now.
     pub(in crate::quorum) fn until(&self) -> BootInstant {
         SystemClock.now().plus(self.op_timeout)
-    }
-}
-
-/// The answers of several servers, in the order in which they come.
-///
-/// All requests are on their way when this exists: what is sent to the same servers afterwards, on the same connections,
-/// is carried out afterwards. Whatever has not been answered when this is dropped goes on in the background, so that a
-/// server that has stopped answering is noticed although nobody waits for it.
-///
-/// The requests are polled in the context of the client's runtime, on whatever runtime the caller is: their timers have to
-/// outlive the caller's.
-pub(in crate::quorum) struct FanOut<T: Send + 'static> {
-    pending: Vec<BoxFuture<'static, (usize, T)>>,
-    answered: VecDeque<(usize, T)>,
-    background: Background,
-}
-
-impl<T: Send + 'static> FanOut<T> {
-    /// Sends every request; each answer comes with the number of its request.
-    fn all<F>(background: &Background, requests: impl Iterator<Item = F>) -> Self
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        Self::some(background, requests.enumerate())
-    }
-
-    /// Sends requests of these numbers.
-    fn some<F>(background: &Background, requests: impl Iterator<Item = (usize, F)>) -> Self
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        let mut asked = Self { pending: Vec::new(), answered: VecDeque::new(), background: background.clone() };
-        for (number, request) in requests {
-            // Unconstrained: a caller that has used up its share of the thread would send later otherwise.
-            asked.pending.push(Box::pin(unconstrained(request.map(move |answer| (number, answer)))));
-        }
-        asked.poll_all(&mut Context::from_waker(noop_waker_ref()));
-        asked
-    }
-
-    /// The next answer; `None` when all have come.
-    ///
-    /// # Cancel safety
-    /// May be dropped: no answer is lost.
-    pub(in crate::quorum) async fn next(&mut self) -> Option<(usize, T)> {
-        std::future::poll_fn(|cx| {
-            self.poll_all(cx);
-            match self.answered.pop_front() {
-                Some(answer) => Poll::Ready(Some(answer)),
-                None if self.pending.is_empty() => Poll::Ready(None),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
-
-    /// The next answer; `None` when all have come, or none in time although the requests themselves end then.
-    ///
-    /// # Cancel safety
-    /// As [`next`](FanOut::next).
-    pub(in crate::quorum) async fn next_until(&mut self, until: BootInstant) -> Option<(usize, T)> {
-        tokio::select! {
-            biased;
-            answer = self.next() => answer,
-            () = SystemClock.sleep_until(until.plus(SLACK)) => None,
-        }
-    }
-
-    /// Has the answers that are still to come looked at in the background.
-    pub(in crate::quorum) fn look_at_the_rest(mut self, look: impl Fn(T) + Send + 'static) {
-        self.answered.drain(..).for_each(|(_, answer)| look(answer));
-        let mut rest: FuturesUnordered<_> = std::mem::take(&mut self.pending).into_iter().collect();
-        if !rest.is_empty() {
-            self.finish(Box::pin(async move {
-                while let Some((_, answer)) = rest.next().await {
-                    look(answer);
-                }
-            }));
-        }
-    }
-
-    /// Has what is left finished in the background, or gives it up if there is too much to be finished.
-    fn finish(&self, rest: Unfinished) {
-        // Only a runtime that is shut down has ended the task before.
-        let _ = self.background.inbox.try_send(rest);
-    }
-
-    fn poll_all(&mut self, cx: &mut Context<'_>) {
-        // Timers that are made meanwhile are the client's.
-        let _home = self.background.runtime.enter();
-        let mut i = 0;
-        while i < self.pending.len() {
-            match Pin::new(&mut self.pending[i]).poll(cx) {
-                Poll::Ready(answer) => {
-                    drop(self.pending.swap_remove(i));
-                    self.answered.push_back(answer);
-                }
-                Poll::Pending => i += 1,
-            }
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for FanOut<T> {
-    fn drop(&mut self) {
-        if !self.pending.is_empty() {
-            let rest = join_all(std::mem::take(&mut self.pending));
-            self.finish(Box::pin(async move { drop(rest.await) }));
-        }
     }
 }

@@ -12,7 +12,8 @@ use crate::client::link::request::Failed;
 use crate::client::push;
 use crate::quorum::NAME;
 use crate::quorum::ballot::{ScriptVote, majority};
-use crate::quorum::client::members::{FanOut, Members};
+use crate::quorum::client::fan_out::FanOut;
+use crate::quorum::client::members::Members;
 use crate::quorum::client::send_queue::ScriptRequest;
 use crate::quorum::registry::{EVERY_ROUND, PendingRelease};
 use crate::quorum::store::scripts;
@@ -132,7 +133,8 @@ impl ReleaseRequests {
         self.pending_release(attempt.id, last_round, Some(since), attempt.ttl, request)
     }
 
-    /// The release of a grant that an extension by hand may have made to last longer than its TTL. The servers end what is left.
+    /// The release of a grant that may last for longer than its TTL: by an extension by hand, also of the client that had it before it was
+    /// adopted. The servers end what is left.
     fn pending_release(
         &self,
         id: GrantId,

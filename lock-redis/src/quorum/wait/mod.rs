@@ -21,7 +21,7 @@ use self::queues::{QueuePlace, Queues, WaitEnded};
 use super::NAME;
 use super::acquire::{Acquirer, Round, refused};
 use super::ballot::ScriptVote;
-use super::client::members::FanOut;
+use super::client::fan_out::FanOut;
 use super::release::requests::ReleaseRequests;
 use crate::client::link::request::Failed;
 use crate::client::push::{Inbox, Message, Push};
