@@ -166,7 +166,8 @@ impl MultiGuard {
     /// unknown, or else the first one.
     ///
     /// # Cancel safety
-    /// A dropped call is finished in the background.
+    /// A dropped call is finished in the background. One that is kept without being polled (in a `select!` loop, say) may leave the lock
+    /// taken: for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn release(self) -> Result<(), Error> {
         let outcomes = self.release_each().await;
         // Of errors that are alike, `min_by_key` returns the first.

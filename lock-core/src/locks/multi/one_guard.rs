@@ -63,7 +63,8 @@ impl OneGuard {
     /// confirmed or the lease is over.
     ///
     /// # Cancel safety
-    /// A dropped call is finished in the background.
+    /// A dropped call is finished in the background. One that is kept without being polled (in a `select!` loop, say) may leave the lock
+    /// taken: for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn release(self) -> Result<(), Error> {
         match self {
             Self::Mutex(guard) => guard.release().await,

@@ -69,7 +69,8 @@ impl ReentrantGuard {
     /// or the lease is over.
     ///
     /// # Cancel safety
-    /// A dropped call is finished in the background.
+    /// A dropped call is finished in the background. One that is kept without being polled (in a `select!` loop, say) may leave the lock
+    /// taken: for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn release(mut self) -> Result<(), Error> {
         let held = self.check(Phase::Release).map_err(|cause| {
             let what = "the lock was lost before this level was exited";

@@ -72,7 +72,8 @@ impl ReadGuard {
     /// client goes on in the background until it is confirmed or the lease is over.
     ///
     /// # Cancel safety
-    /// A dropped call is finished in the background.
+    /// A dropped call is finished in the background. One that is kept without being polled (in a `select!` loop, say) may leave the lock
+    /// taken: for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn release(self) -> Result<(), Error> {
         self.0.lease.release().await
     }
@@ -184,7 +185,8 @@ impl WriteGuard {
     /// client goes on in the background until it is confirmed or the lease is over.
     ///
     /// # Cancel safety
-    /// A dropped call is finished in the background.
+    /// A dropped call is finished in the background. One that is kept without being polled (in a `select!` loop, say) may leave the lock
+    /// taken: for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn release(self) -> Result<(), Error> {
         self.held.lease.release().await
     }
