@@ -11,7 +11,7 @@ use lock_core::driver::{Grant, wait};
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use super::turns::{Ticket, WaitLimits};
-use super::{WaitQueue, Waiter};
+use super::{Step, WaitQueue, Waiter};
 use crate::acquire::{TryOutcome, WantedLock};
 use crate::registry::Entry;
 
@@ -29,8 +29,9 @@ pub(crate) struct Offer {
 }
 
 impl<W: WantedLock> Waiter<'_, W> {
-    /// Looks as the first one in the queue, again and again.
-    pub(super) async fn looks_again(&self, mut least: Duration) -> Result<Option<Grant>, Error> {
+    /// Looks as the first one in the queue, again and again. Goes on with nothing when it was passed over while it was not polled, and has
+    /// nothing at the server: then it has to return to its place.
+    pub(super) async fn looks_again(&self, mut least: Duration) -> Step<()> {
         let longest = self.waits.longest_pause;
         let mut pauses = wait::pauses(FIRST_PAUSE, longest);
         let share = self.waits.pace.share();
@@ -42,10 +43,13 @@ impl<W: WantedLock> Waiter<'_, W> {
                 pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
             }
             if let Some(grant) = self.pauses(pause.max(least)).await {
-                return Ok(Some(grant));
+                return ControlFlow::Break(Ok(Some(grant)));
+            }
+            if self.queue.state().turns.is_passed_over(self.ticket) && self.wanted.entry().is_empty() {
+                return ControlFlow::Continue(());
             }
             match self.tries(pin!(self.looks_and_takes())).await {
-                ControlFlow::Break(answer) => return answer,
+                ControlFlow::Break(answer) => return ControlFlow::Break(answer),
                 ControlFlow::Continue(pause) => least = pause,
             }
         }
@@ -62,7 +66,7 @@ impl<W: WantedLock> Waiter<'_, W> {
     async fn pauses(&self, pause: Duration) -> Option<Grant> {
         let until = self.queue.next_look(&self.limits, pause, self.ticket);
         let Some(wake) = self.queue.wake_of(self.ticket) else {
-            // It was passed over while it was not polled.
+            // It was passed over while it was not polled, and has something at the server.
             SystemClock.sleep_until(until).await;
             return None;
         };

@@ -15,14 +15,14 @@ pub(crate) mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Clock, Deadline, SystemClock};
 use lock_core::driver::{Attempt, Grant, Kind, wait};
 use lock_core::{Error, ErrorKind, Phase};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use self::looks::Offer;
 use self::pace::Pace;
@@ -52,8 +52,8 @@ impl Waits {
         attempt: &Attempt,
         deadline: Deadline,
     ) -> Result<Option<Grant>, Error> {
-        let mut place = self.queues.join(wanted.queue());
-        let (queue, ticket, turn) = (&*place.queue, place.ticket, place.turn.as_mut());
+        let place = self.queues.join(wanted.queue());
+        let (queue, ticket, mut turn) = (&*place.queue, place.ticket, place.turn.clone());
         let limits = WaitLimits {
             since: SystemClock.now(),
             deadline,
@@ -64,12 +64,20 @@ impl Waits {
         let waiter = Waiter { waits: self, wanted, attempt, queue, ticket, limits };
         // What most waits end before is boxed: they need not carry it about.
         let granted = async {
-            match turn {
-                None => match waiter.first_try().await {
-                    ControlFlow::Break(answer) => answer,
-                    ControlFlow::Continue(pause) => Box::pin(waiter.looks_again(pause)).await,
-                },
-                Some(turn) => Box::pin(waiter.waits_its_turn(turn)).await,
+            loop {
+                if let Some(turn) = turn.take()
+                    && let ControlFlow::Break(answer) = Box::pin(waiter.stands_behind(&turn)).await
+                {
+                    return answer;
+                }
+                let pause = match waiter.first_try().await {
+                    ControlFlow::Break(answer) => return answer,
+                    ControlFlow::Continue(pause) => pause,
+                };
+                match Box::pin(waiter.looks_again(pause)).await {
+                    ControlFlow::Break(answer) => return answer,
+                    ControlFlow::Continue(()) => turn = Some(waiter.returns()),
+                }
             }
         };
         // However many requests are under way one after the other.
@@ -93,23 +101,28 @@ struct Waiter<'a, W> {
     limits: WaitLimits,
 }
 
-/// Answer of a wait, or the least pause before the next look.
-type Step = ControlFlow<Result<Option<Grant>, Error>, Duration>;
+/// Answer of a wait, or what it goes on with.
+type Step<C> = ControlFlow<Result<Option<Grant>, Error>, C>;
 
 impl<W: WantedLock> Waiter<'_, W> {
-    /// Tries as the first one in the queue. If others want the lock too, it has to have been left to them now and then.
-    async fn first_try(&self) -> Step {
+    /// Tries as the first one in the queue; the least pause before the next look. If others want the lock too, it has to have been left to
+    /// them now and then.
+    async fn first_try(&self) -> Step<Duration> {
         if let Some(at) = self.queue.first_try_at(&self.limits) {
             SystemClock.sleep_until(at).await;
         }
         self.tries(pin!(self.wanted.take())).await
     }
 
-    /// Tries once, and tells the queue.
-    async fn tries(&self, attempt: impl Future<Output = Result<TryOutcome, Error>>) -> Step {
+    /// Tries once, and tells the queue; the least pause before the next look.
+    async fn tries(&self, mut attempt: Pin<&mut impl Future<Output = Result<TryOutcome, Error>>>) -> Step<Duration> {
         let was_ours = self.queue.is_held_here();
-        self.queue.state().turns.asks(SystemClock.now(), &self.limits, self.ticket);
-        let outcome = attempt.await;
+        // A try may be many requests. As long as it is polled, it keeps its place.
+        let outcome = std::future::poll_fn(|cx| {
+            self.queue.state().turns.asks(SystemClock.now(), &self.limits, self.ticket);
+            attempt.as_mut().poll(cx)
+        });
+        let outcome = outcome.await;
         let tried = match &outcome {
             Ok(TryOutcome::Granted(_)) => Tried::Granted,
             Ok(TryOutcome::Held) => Tried::Held,
@@ -135,34 +148,48 @@ impl<W: WantedLock> Waiter<'_, W> {
         self.attempt.error(ErrorKind::Indeterminate, Phase::Wait, what).with_source(error)
     }
 
-    /// Stands in the queue until it is the first one, because those before it are gone or are not polled, and asks then.
-    async fn waits_its_turn(&self, turn: &mut oneshot::Receiver<()>) -> Result<Option<Grant>, Error> {
+    /// Stands in the queue until it is the first one, because those before it are gone or are not polled.
+    async fn stands_behind(&self, turn: &Notify) -> Step<()> {
         loop {
             let until = match self.queue.stands(&self.limits, self.ticket) {
                 Standing::Until(until) => until,
-                Standing::First => break,
-                Standing::Over => return Ok(None),
+                // Whoever was before it has the lock now, or has released it already: too soon for it to be handed over.
+                Standing::First(watcher) => {
+                    wake_all([watcher]);
+                    return ControlFlow::Continue(());
+                }
+                Standing::Over => return ControlFlow::Break(Ok(None)),
                 Standing::Silent(patience) => {
                     let what = format!("the server has not answered for {patience:?}");
-                    return Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what));
+                    return ControlFlow::Break(Err(self.attempt.error(ErrorKind::Unavailable, Phase::Wait, what)));
                 }
             };
             tokio::select! {
                 biased;
-                _ = &mut *turn => break,
-                () = SystemClock.sleep_until(until) => {}
+                () = turn.notified() => {}
+                () = SystemClock.sleep_until(until) => {
+                    let now = SystemClock.now();
+                    if wait::stood_still(until, now) {
+                        self.queue.state().turns.awakes(now, &self.limits);
+                    }
+                    // Of two that are woken at once, the first one may come second.
+                    tokio::task::yield_now().await;
+                }
             }
-            let now = SystemClock.now();
-            if wait::stood_still(until, now) && !self.limits.deadline.has_passed(now) {
-                self.queue.state().turns.awakes(now);
-            }
-        }
-        // Whoever was before it has the lock now, or has released it already: too soon for it to be handed over.
-        match self.first_try().await {
-            ControlFlow::Break(answer) => answer,
-            ControlFlow::Continue(pause) => self.looks_again(pause).await,
         }
     }
+
+    /// Returns to its place in the queue after it was passed over.
+    fn returns(&self) -> Arc<Notify> {
+        let turn = Arc::<Notify>::default();
+        self.queue.state().turns.returns(SystemClock.now(), self.ticket, turn.clone());
+        turn
+    }
+}
+
+/// Wakes waiters.
+fn wake_all(waiters: impl IntoIterator<Item = Option<Arc<Notify>>>) {
+    waiters.into_iter().flatten().for_each(|waiter| waiter.notify_one());
 }
 
 /// The queues of one client.
@@ -184,7 +211,7 @@ struct WaitQueue {
 
 #[derive(Debug)]
 struct QueueState {
-    turns: Turns<oneshot::Sender<()>, Offer>,
+    turns: Turns<Arc<Notify>, Offer>,
     /// Wakes the first one from its pause. Made anew when the first one is passed over: that one would take a wake-up with it.
     wake: Arc<Notify>,
     /// The last one of this client that was granted the lock.
@@ -197,8 +224,8 @@ struct QueueTicket {
     key: Key,
     queue: Arc<WaitQueue>,
     ticket: Ticket,
-    /// Ends when a waiter that came behind others is the first one; nothing if it was so at once.
-    turn: Option<oneshot::Receiver<()>>,
+    /// Wakes a waiter that came behind others when it is the first one, or has to watch it; nothing if it was the first one at once.
+    turn: Option<Arc<Notify>>,
 }
 
 impl WaitQueues {
@@ -211,8 +238,8 @@ impl WaitQueues {
         let (ticket, turn) = match state.turns.comes(SystemClock.now()) {
             Some(first) => (first, None),
             None => {
-                let (wake, turn) = oneshot::channel();
-                (state.turns.behind(wake), Some(turn))
+                let turn = Arc::<Notify>::default();
+                (state.turns.behind(turn.clone()), Some(turn))
             }
         };
         drop((state, all));
@@ -298,10 +325,10 @@ impl WaitQueue {
     }
 
     /// The step of a waiter that stands behind others.
-    fn stands(&self, limits: &WaitLimits, ticket: Ticket) -> Standing {
+    fn stands(&self, limits: &WaitLimits, ticket: Ticket) -> Standing<Arc<Notify>> {
         let mut state = self.state();
         let standing = state.turns.stands(SystemClock.now(), limits, ticket);
-        if standing == Standing::First {
+        if matches!(standing, Standing::First(_)) {
             state.wake = Arc::default();
         }
         standing
@@ -317,7 +344,7 @@ impl Drop for QueueTicket {
         let mut all = self.queues.all();
         let mut state = self.queue.state();
         let now = SystemClock.now();
-        let next = state.turns.goes(now, self.ticket);
+        let woken = state.turns.goes(now, self.ticket);
         let is_over = state.turns.is_over(now);
         drop(state);
         // Otherwise it is swept away later.
@@ -325,8 +352,8 @@ impl Drop for QueueTicket {
             all.queues.remove(&self.key);
         }
         drop(all);
-        // If it is about to go, it passes its turn on.
-        next.map(|next| next.send(()));
+        // One that is about to go passes its turn on.
+        wake_all(woken);
     }
 }
 

@@ -24,6 +24,11 @@ fn queued(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Se
     wait
 }
 
+/// Takes the lock, and releases it.
+async fn used(wait: impl Future<Output = Result<MutexGuard, Error>>) {
+    wait.await.unwrap().release().await.unwrap();
+}
+
 /// A wait that pauses between two looks, and is not polled any more.
 async fn kept(mutex: &Mutex) -> impl Future<Output = Result<MutexGuard, Error>> + Send + Unpin + use<> {
     let mut wait = Box::pin(queued(mutex));
@@ -47,6 +52,22 @@ async fn a_wait_that_is_not_polled_keeps_nobody_from_a_free_lock_and_goes_on_lat
     let late = tokio::time::timeout(ms(8000), still).await.expect("the lock is free").unwrap();
     late.release().await.unwrap();
     assert!(mutex.inspect().await.unwrap().holders.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_is_not_polled_when_its_turn_comes_keeps_none_of_many_from_a_free_lock() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let (holder, waiting) = (client(&server, RestartPolicy::Off).await, client(&server, RestartPolicy::Off).await);
+    let held = holder.mutex("held").with_ttl(LONG).lock().await.unwrap();
+    let mutex = waiting.mutex("held").with_ttl(LONG);
+    let before: Vec<_> = (0..2).map(|_| tokio::spawn(used(queued(&mutex)))).collect();
+    let mut still = Box::pin(queued(&mutex));
+    let behind: Vec<_> = (0..3).map(|_| tokio::spawn(used(queued(&mutex)))).collect();
+    held.release().await.unwrap();
+    for wait in before.into_iter().chain(behind) {
+        tokio::time::timeout(ms(8000), wait).await.expect("the lock is free").unwrap();
+    }
+    used(&mut still).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

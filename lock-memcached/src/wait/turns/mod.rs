@@ -7,19 +7,15 @@
 //! client there is no time in which the look of another one would meet the free lock, but by chance. So a client that was kept
 //! waiting by others a moment ago, and one whose tasks hand a lock over to each other, leaves it free now and then.
 
+mod fairness;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Deadline};
 
-/// The most times in a row that a client takes a lock which others want.
-const TIMES: u32 = 8;
-/// The longest time in a row that such a lock stays within a client.
-const LASTING: Duration = Duration::from_millis(100);
-/// The part of that time for which others have their turn then, between [`LEAST`] and [`MOST`].
-const SHARE: u32 = 4;
-const LEAST: Duration = Duration::from_millis(1);
-const MOST: Duration = Duration::from_millis(30);
+use self::fairness::Fairness;
+
 /// Time for which others count as wanting a lock after one of them kept us waiting for it.
 pub(crate) const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
@@ -28,7 +24,7 @@ const LATE: Duration = Duration::from_secs(1);
 /// The time for which a planned look is late before its waiter is not handed the lock any more; and the time that is left to the first
 /// one by whoever comes while it is late, since the runtime may have stood still for all.
 const BRIEFLY_LATE: Duration = Duration::from_millis(100);
-/// The number of waiters behind the first one that watch whether it is late. The others see it when their own time is up.
+/// The number of waiters behind the first one that watch whether it is late. Whoever comes to be one of them is woken.
 const WATCHERS: usize = 2;
 
 /// Number of a waiter in its queue, in order of arrival.
@@ -76,26 +72,27 @@ pub enum AfterTry {
 }
 
 /// Step of a waiter that stands behind others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// The waiter stands there until then, or until it is the first one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Standing<W> {
+    /// The waiter stands there until then, or until it is woken.
     Until(BootInstant),
     /// The wait ends: the server was silent for this long.
     Silent(Duration),
     /// The wait ends without the lock.
     Over,
-    /// The waiter is the first one: it has become that, or has taken the place of one that is not polled.
-    First,
+    /// The waiter is the first one: it has become that, or has taken the place of one that is not polled. Then another one is to be
+    /// woken, which watches now.
+    First(Option<W>),
 }
 
-/// Turns at one lock. `W` wakes a waiter that becomes the first one; `O` is the first one's offer to be handed the lock.
+/// Turns at one lock. `W` wakes a waiter that becomes the first one, or has to watch it; `O` is the first one's offer to be handed the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Turns<W, O> {
     /// The one that asks the server.
     first: Option<Ticket>,
     /// The waiters behind the first one, in order of arrival.
     behind: BTreeMap<Ticket, W>,
-    /// The waiters whose place was taken while they were not polled. Each goes on asking by itself when it is polled.
+    /// The waiters whose place was taken while they were not polled, until they return.
     passed_over: BTreeSet<Ticket>,
     /// The instant by which the first one looks, or has its answer.
     due: BootInstant,
@@ -111,7 +108,7 @@ pub struct Turns<W, O> {
     silent_from: BootInstant,
 }
 
-impl<W, O> Turns<W, O> {
+impl<W: Clone, O> Turns<W, O> {
     /// A queue without waiters.
     #[must_use]
     pub fn new(now: BootInstant) -> Self {
@@ -151,21 +148,50 @@ impl<W, O> Turns<W, O> {
         Ticket(self.last)
     }
 
-    /// A waiter goes, with the lock or without. Returns who is to be woken, because it is the first one now.
-    pub fn goes(&mut self, now: BootInstant, ticket: Ticket) -> Option<W> {
+    /// A waiter goes, with the lock or without. Returns who is to be woken: the first one, if it is another one now, and a new watcher.
+    pub fn goes(&mut self, now: BootInstant, ticket: Ticket) -> [Option<W>; 2] {
         if self.first != Some(ticket) {
-            self.behind.remove(&ticket);
             self.passed_over.remove(&ticket);
-            return None;
+            return [None, self.leaves_row(ticket)];
         }
-        let (next, wake) = self.behind.pop_first().unzip();
+        let next = self.behind.first_key_value().map(|(next, wake)| (*next, wake.clone()));
+        let watcher = next.as_ref().and_then(|(next, _)| self.leaves_row(*next));
+        let (next, wake) = next.unzip();
         self.begins(now, next);
-        wake
+        [wake, watcher]
+    }
+
+    /// Whether the waiter has lost its place to another one, as it was not polled.
+    #[must_use]
+    pub fn is_passed_over(&self, ticket: Ticket) -> bool {
+        self.passed_over.contains(&ticket)
+    }
+
+    /// A waiter that was passed over, and has nothing at the server, returns to its place: it is the next one.
+    pub fn returns(&mut self, now: BootInstant, ticket: Ticket, wake: W) {
+        self.passed_over.remove(&ticket);
+        if self.first.is_some() {
+            self.behind.insert(ticket, wake);
+        } else {
+            self.begins(now, Some(ticket));
+        }
     }
 
     /// Another one is the first.
     fn begins(&mut self, now: BootInstant, first: Option<Ticket>) {
         (self.first, self.due, self.offer, self.has_tried) = (first, now, None, false);
+    }
+
+    /// A waiter does not stand behind the first one any more. Returns who watches now instead of it.
+    fn leaves_row(&mut self, ticket: Ticket) -> Option<W> {
+        let did_watch = self.watches(ticket);
+        self.behind.remove(&ticket);
+        if did_watch { self.behind.values().nth(WATCHERS - 1).cloned() } else { None }
+    }
+
+    /// Whether a waiter is one of those that watch whether the first one is late.
+    fn watches(&self, ticket: Ticket) -> bool {
+        self.behind.keys().take(WATCHERS).any(|watcher| *watcher == ticket)
     }
 
     /// Whether this waiter is the first one.
@@ -192,7 +218,8 @@ impl<W, O> Turns<W, O> {
         self.fairness.yields_until(now).map(|others_until| others_until.min(limits.deadline.instant()))
     }
 
-    /// A waiter asks the server now: the first one, or one that was passed over. A look and a claim may follow each other.
+    /// A waiter is polled while it asks the server: the first one, or one that was passed over. No single request of a try takes longer than
+    /// two operation timeouts.
     pub fn asks(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket) {
         if self.is_first(ticket) {
             self.due = now.plus(limits.op_timeout * 2);
@@ -250,29 +277,35 @@ impl<W, O> Turns<W, O> {
         }
     }
 
-    /// The process stood still until now: nobody was asked, and so nobody silent or late.
-    pub fn awakes(&mut self, now: BootInstant) {
-        self.silent_from = self.silent_from.max(now);
+    /// The process stood still until now, as one of the waiters has found: nobody was asked, and so nobody silent or late. A wait whose
+    /// deadline has passed meanwhile does not go on for that.
+    pub fn awakes(&mut self, now: BootInstant, limits: &WaitLimits) {
         self.due = self.due.max(now);
+        if !limits.deadline.has_passed(now) {
+            self.silent_from = self.silent_from.max(now);
+        }
     }
 
     /// The step of a waiter that stands behind others.
     ///
     /// A first one that is late for long is not polled, and would keep all others from a lock that may be free. So the waiter takes its
     /// place.
-    pub fn stands(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket) -> Standing {
+    pub fn stands(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket) -> Standing<W> {
         if self.is_first(ticket) {
-            return Standing::First;
-        }
-        let late = |by: Duration| by.min(limits.patience);
-        let late_at = self.due.plus(late(LATE)).max(limits.since.plus(late(BRIEFLY_LATE)));
-        if now >= late_at {
-            self.behind.remove(&ticket);
-            self.passed_over.extend(self.first);
-            self.begins(now, Some(ticket));
-            return Standing::First;
+            return Standing::First(None);
         }
         let is_over = limits.deadline.has_passed(now);
+        let late = |by: Duration| by.min(limits.patience);
+        let mut late_at = self.due.plus(late(LATE));
+        if !is_over {
+            late_at = late_at.max(limits.since.plus(late(BRIEFLY_LATE)));
+        }
+        if now >= late_at {
+            let watcher = self.leaves_row(ticket);
+            self.passed_over.extend(self.first);
+            self.begins(now, Some(ticket));
+            return Standing::First(watcher);
+        }
         // Who asks, asks all the time: so long a silence at the end is no answer that somebody holds.
         let patience = if is_over { limits.op_timeout.min(limits.patience) } else { limits.patience };
         let silent_at = self.silence(limits.since, patience);
@@ -282,8 +315,7 @@ impl<W, O> Turns<W, O> {
             Standing::Over
         } else {
             let until = silent_at.min(limits.deadline.instant());
-            let watches = self.behind.keys().take(WATCHERS).any(|watcher| *watcher == ticket);
-            Standing::Until(if watches { until.min(late_at) } else { until })
+            Standing::Until(if self.watches(ticket) { until.min(late_at) } else { until })
         }
     }
 
@@ -313,73 +345,6 @@ impl<W, O> Turns<W, O> {
         }
         self.fairness.counts(now);
         self.offer.take()
-    }
-}
-
-/// Turns in a row, of one client.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct Fairness {
-    since: Option<BootInstant>,
-    times: u32,
-    others_until: Option<BootInstant>,
-    refused_at: Option<BootInstant>,
-}
-
-impl Fairness {
-    /// Whether the lock may be taken once more. If not, others have their turn for a moment, and a new row begins.
-    fn may_continue(&mut self, now: BootInstant) -> bool {
-        if now < self.others_until() {
-            return false;
-        }
-        let since = self.since.unwrap_or(now);
-        if self.times < TIMES && now.since(since) < LASTING {
-            return true;
-        }
-        let share = (now.since(since) / SHARE).clamp(LEAST, MOST);
-        *self = Self { others_until: Some(now.plus(share)), refused_at: self.refused_at, ..Self::default() };
-        false
-    }
-
-    /// Counts a lock that was taken once more.
-    fn counts(&mut self, now: BootInstant) {
-        self.since.get_or_insert(now);
-        self.times += 1;
-    }
-
-    /// The instant until which a claim leaves the lock to others: during their turn, or if they want the lock and our turns in a row are
-    /// used up.
-    fn yields_until(&mut self, now: BootInstant) -> Option<BootInstant> {
-        let is_their_turn = now < self.others_until() || self.is_contended(now) && !self.may_continue(now);
-        is_their_turn.then(|| self.others_until())
-    }
-
-    /// Counts a lock that was free, and taken by a claim. If others want it that is one more time in a row; otherwise no row is counted.
-    fn claimed(&mut self, now: BootInstant) {
-        if self.is_contended(now) {
-            self.counts(now);
-        } else {
-            self.reset();
-        }
-    }
-
-    /// Begins a new row: the lock was taken after somebody else had it.
-    fn reset(&mut self) {
-        *self = Self { refused_at: self.refused_at, ..Self::default() };
-    }
-
-    /// Notes that somebody else has the lock.
-    fn refused(&mut self, now: BootInstant) {
-        self.refused_at = Some(now);
-    }
-
-    /// The instant until which others have their turn.
-    fn others_until(&self) -> BootInstant {
-        self.others_until.unwrap_or(BootInstant::from_origin(Duration::ZERO))
-    }
-
-    /// Whether others seem to want it too.
-    fn is_contended(&self, now: BootInstant) -> bool {
-        self.refused_at.is_some_and(|refused| now.since(refused) < CONTENDED_FOR)
     }
 }
 

@@ -28,14 +28,14 @@ fn waiters_are_the_first_one_in_the_order_of_their_coming() {
     let (mut turns, first) = turns();
     assert_eq!(turns.comes(at(1000)), None);
     let (second, third, fourth) = (turns.behind("second"), turns.behind("third"), turns.behind("fourth"));
-    assert_eq!(turns.goes(at(1000), third), None, "it was not the first one");
+    assert_eq!(turns.goes(at(1000), third), [None, Some("fourth")], "it was not the first one");
     assert!(turns.is_first(first) && !turns.is_first(second));
-    assert_eq!(turns.goes(at(1000), first), Some("second"));
-    assert_eq!(turns.goes(at(1000), first), None, "it has gone");
+    assert_eq!(turns.goes(at(1000), first), [Some("second"), None]);
+    assert_eq!(turns.goes(at(1000), first), [None, None], "it has gone");
     assert!(turns.is_first(second));
-    assert_eq!(turns.goes(at(1000), second), Some("fourth"));
+    assert_eq!(turns.goes(at(1000), second), [Some("fourth"), None]);
     assert!(turns.is_waited_in());
-    assert_eq!(turns.goes(at(1000), fourth), None);
+    assert_eq!(turns.goes(at(1000), fourth), [None, None]);
     assert!(!turns.is_waited_in());
     assert!(turns.comes(at(1000)).is_some_and(|fifth| fifth > fourth));
 }
@@ -99,11 +99,11 @@ fn a_first_one_that_does_not_look_is_passed_over() {
     assert_eq!(turns.stands(at(2024), &LIMITS, second), Standing::Until(at(2025)));
     assert_eq!(turns.stands(at(2024), &LIMITS, third), Standing::Until(at(2025)));
     assert_eq!(turns.stands(at(2024), &LIMITS, fourth), Standing::Until(at(11_025)), "two watch");
-    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First);
-    assert!(turns.is_first(third) && !turns.is_first(first));
+    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First(Some("fourth")), "which watches now");
+    assert!(turns.is_first(third) && turns.is_passed_over(first) && !turns.is_passed_over(second));
     assert_eq!(turns.stands(at(2025), &LIMITS, second), Standing::Until(at(3025)), "that one has just begun");
-    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First, "it is that already");
-    // The one that was passed over goes on, and changes nothing for the first one.
+    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First(None), "it is that already");
+    // The one that was passed over changes nothing for the first one.
     turns.pauses_until(at(9000), first);
     turns.asks(at(9000), &LIMITS, first);
     turns.offers(first, "first");
@@ -111,22 +111,51 @@ fn a_first_one_that_does_not_look_is_passed_over() {
     turns.offers(third, "third");
     assert_eq!(turns.withdraws(first), None);
     assert_eq!(turns.hands_over(at(2025)), Some("third"));
-    assert_eq!(turns.goes(at(2100), third), Some("second"));
+    assert_eq!(turns.goes(at(2100), third), [Some("second"), None]);
     assert_eq!(turns.stands(at(2101), &LIMITS, fourth), Standing::Until(at(3100)));
-    assert_eq!(turns.goes(at(2101), second), Some("fourth"));
-    assert_eq!(turns.goes(at(2101), fourth), None);
-    assert!(!turns.is_over(at(9000)), "one goes on by itself");
-    assert_eq!(turns.goes(at(9000), first), None);
+    assert_eq!(turns.goes(at(2101), second), [Some("fourth"), None]);
+    assert_eq!(turns.goes(at(2101), fourth), [None, None]);
+    assert!(!turns.is_over(at(9000)), "one may return");
+    assert_eq!(turns.goes(at(9000), first), [None, None]);
     assert!(turns.is_over(at(9000)));
 }
 
 #[test]
-fn a_first_one_that_asks_has_the_time_of_a_look_and_a_claim() {
+fn whoever_was_passed_over_returns_to_its_place() {
+    let (mut turns, first) = turns();
+    let [second, third] = ["second", "third"].map(|wake| turns.behind(wake));
+    assert!(matches!(turns.stands(at(9000), &LIMITS, second), Standing::First(_)));
+    turns.returns(at(9000), first, "first");
+    assert!(!turns.is_passed_over(first) && turns.is_first(second));
+    assert_eq!(turns.goes(at(9000), second), [Some("first"), None], "before those that came later");
+    assert!(matches!(turns.stands(at(19_000), &LIMITS, third), Standing::First(_)));
+    turns.goes(at(19_000), third);
+    turns.returns(at(19_000), first, "first");
+    assert!(turns.is_first(first), "nobody else waits");
+    assert_eq!(turns.goes(at(19_000), first), [None, None]);
+    assert!(turns.is_over(at(19_000)));
+}
+
+#[test]
+fn whoever_comes_nearer_to_the_first_one_is_woken_to_watch_it() {
+    let (mut turns, first) = turns();
+    let [second, third, _, fifth] = ["second", "third", "fourth", "fifth"].map(|wake| turns.behind(wake));
+    assert_eq!(turns.goes(at(1000), fifth), [None, None], "it did not watch");
+    assert_eq!(turns.goes(at(1000), third), [None, Some("fourth")]);
+    turns.behind("sixth");
+    assert_eq!(turns.goes(at(1000), first), [Some("second"), Some("sixth")]);
+    assert_eq!(turns.goes(at(1000), second), [Some("fourth"), None], "the last one watches already");
+}
+
+#[test]
+fn a_first_one_that_asks_keeps_its_place_as_long_as_it_is_polled() {
     let (mut turns, first) = turns();
     let second = turns.behind("second");
     turns.asks(at(2000), &LIMITS, first);
     assert_eq!(turns.stands(at(6999), &LIMITS, second), Standing::Until(at(7000)));
-    assert_eq!(turns.stands(at(7000), &LIMITS, second), Standing::First);
+    turns.asks(at(7000), &LIMITS, first);
+    assert_eq!(turns.stands(at(7000), &LIMITS, second), Standing::Until(at(11_000)), "it is polled");
+    assert_eq!(turns.stands(at(12_000), &LIMITS, second), Standing::First(None));
 }
 
 #[test]
@@ -137,7 +166,7 @@ fn whoever_comes_leaves_a_late_one_a_moment() {
     let limits = WaitLimits { since: at(9000), ..LIMITS };
     assert_eq!(turns.stands(at(9000), &limits, second), Standing::Until(at(9100)));
     let ended = WaitLimits { deadline: Deadline::at(at(9050)), ..limits };
-    assert_eq!(turns.stands(at(9100), &ended, second), Standing::First, "nobody has looked for it");
+    assert_eq!(turns.stands(at(9050), &ended, second), Standing::First(None), "nobody has looked for it");
 }
 
 #[test]
@@ -147,7 +176,7 @@ fn a_late_one_is_passed_over_before_the_server_counts_as_silent() {
     turns.pauses_until(at(1025), first);
     let impatient = WaitLimits { patience: Duration::from_millis(300), ..LIMITS };
     assert_eq!(turns.stands(at(1324), &impatient, second), Standing::Until(at(1325)));
-    assert_eq!(turns.stands(at(1325), &impatient, second), Standing::First);
+    assert_eq!(turns.stands(at(1325), &impatient, second), Standing::First(None));
 }
 
 #[test]
@@ -256,19 +285,23 @@ fn who_stands_behind_others_gives_up_at_its_deadline_or_when_the_server_is_silen
 fn patience_begins_anew_for_all_when_the_process_stood_still() {
     let (mut turns, first) = turns();
     let second = turns.behind("second");
-    turns.awakes(at(30_000));
+    turns.awakes(at(30_000), &LIMITS);
     assert_eq!(
         turns.stands(at(30_000), &LIMITS, second),
         Standing::Until(at(31_000)),
         "it may have been late with all"
     );
+    let ended = WaitLimits { deadline: Deadline::at(at(29_000)), ..LIMITS };
+    turns.awakes(at(39_999), &ended);
+    assert_eq!(turns.silent_from, at(30_000), "a wait that is over does not go on");
+    assert_eq!(turns.stands(at(39_999), &LIMITS, second), Standing::Until(at(40_000)));
     turns.pauses_until(at(40_000), first);
     turns.silent_from = at(30_000);
     assert_eq!(turns.stands(at(30_000), &LIMITS, second), Standing::Until(at(40_000)));
     assert_eq!(turns.stands(at(40_000), &LIMITS, second), Standing::Silent(LIMITS.patience));
     let failed = Tried::Failed { may_pass: true };
     assert_eq!(turns.tried(at(39_999), &LIMITS, failed, false), AfterTry::Pauses(LIMITS.longest_pause));
-    turns.awakes(at(20_000));
+    turns.awakes(at(20_000), &LIMITS);
     assert_eq!(turns.tried(at(40_000), &LIMITS, failed, false), AfterTry::Ends);
 }
 

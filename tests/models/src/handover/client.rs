@@ -54,6 +54,8 @@ pub(super) struct Waiter {
     is_gone: bool,
     /// Whether it is kept without being polled.
     pub(super) is_still: bool,
+    /// The second until which it sleeps behind others.
+    sleeps_until: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -103,6 +105,7 @@ impl Client {
             unsure_until: 0,
             is_gone: false,
             is_still: false,
+            sleeps_until: 0,
         };
         let mut client = Self {
             turns: Turns::new(instant(0)),
@@ -149,6 +152,34 @@ impl Client {
             None => (self.turns.behind(at), Phase::Behind),
         };
         (self.waiters[at].ticket, self.waiters[at].phase) = (Some(ticket), phase);
+        self.looks_round(at, now);
+    }
+
+    /// A waiter that stands behind others sees how long it has to, and sleeps for as long.
+    fn looks_round(&mut self, at: usize, now: u8) {
+        let Some(ticket) = self.waiters[at].ticket.filter(|_| self.may_be_late) else { return };
+        if self.waiters[at].phase == Phase::Behind && !self.waiters[at].is_still {
+            let standing = self.turns.clone().stands(instant(now), &limits(), ticket);
+            let Standing::Until(until) = standing else { return };
+            self.waiters[at].sleeps_until = super::second(until);
+        }
+    }
+
+    /// A second has passed: whoever slept until now looks round.
+    pub(super) fn ticks(&mut self, now: u8) {
+        for at in 0..self.waiters.len() {
+            if self.waiters[at].sleeps_until <= now {
+                self.looks_round(at, now);
+            }
+        }
+    }
+
+    /// A waiter is woken to watch the first one.
+    fn watches(&mut self, watcher: Option<usize>, now: u8, mutant: Option<Mutant>) {
+        if let Some(watcher) = watcher.filter(|_| mutant != Some(Mutant::NobodyWatchesAnew)) {
+            self.waiters[watcher].sleeps_until = now;
+            self.looks_round(watcher, now);
+        }
     }
 
     /// The instant from which the first one may try.
@@ -170,6 +201,9 @@ impl Client {
 
     /// The first one tries, or looks.
     pub(super) fn tries(&mut self, at: usize, now: u8) {
+        if self.was_passed_over(at, now) {
+            return self.returns(at, now);
+        }
         self.was_tried(at, now);
         let is_first_try = self.waiters[at].phase == Phase::First;
         if let Some(ticket) = self.waiters[at].ticket {
@@ -184,6 +218,20 @@ impl Client {
         // A look before a claim that has no chance changes nothing.
         waiter.asks(Request::Claim { nonce: waiter.nonce, unsure }, now);
         waiter.phase = Phase::Asking;
+    }
+
+    /// Whether a waiter pauses, has lost its place to another one, and has nothing at the server.
+    fn was_passed_over(&self, at: usize, now: u8) -> bool {
+        let waiter = &self.waiters[at];
+        let passed_over = waiter.ticket.is_some_and(|ticket| self.turns.is_passed_over(ticket));
+        passed_over && matches!(waiter.phase, Phase::Pausing(_)) && now >= waiter.unsure_until
+    }
+
+    fn returns(&mut self, at: usize, now: u8) {
+        let Some(ticket) = self.waiters[at].ticket else { return };
+        self.turns.returns(instant(now), ticket, at);
+        self.waiters[at].phase = if self.is_first(at) { Phase::First } else { Phase::Behind };
+        self.looks_round(at, now);
     }
 
     fn was_tried(&mut self, at: usize, now: u8) {
@@ -216,20 +264,22 @@ impl Client {
             return false;
         };
         let standing = self.turns.clone().stands(instant(now), &limits(), ticket);
-        standing == Standing::First && mutant != Some(Mutant::PlaceNeverTaken)
+        let is_awake = now >= self.waiters[at].sleeps_until;
+        is_awake && matches!(standing, Standing::First(_)) && mutant != Some(Mutant::PlaceNeverTaken)
     }
 
     /// This waiter takes the place of the first one, which is late.
-    pub(super) fn takes_place(&mut self, at: usize, now: u8) {
+    pub(super) fn takes_place(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
         let Some(ticket) = self.waiters[at].ticket else { return };
-        if self.turns.stands(instant(now), &limits(), ticket) == Standing::First {
+        if let Standing::First(watcher) = self.turns.stands(instant(now), &limits(), ticket) {
             (self.waiters[at].phase, self.woken) = (Phase::First, false);
+            self.watches(watcher, now, mutant);
         }
     }
 
     /// Whether a waiter can be kept without being polled: it has asked for nothing that is under way.
     pub(super) fn may_be_still(&self, at: usize) -> bool {
-        let waits = matches!(self.waiters[at].phase, Phase::First | Phase::Pausing(_));
+        let waits = matches!(self.waiters[at].phase, Phase::Behind | Phase::First | Phase::Pausing(_));
         waits && !self.waiters[at].is_gone
     }
 
@@ -248,7 +298,9 @@ impl Client {
         }
         self.waiters[at].phase = Phase::Releasing { handed: HandedOver::No, own, until };
         let others_until = self.turns.next_look(instant(now), &limits(), Duration::ZERO);
-        self.yields |= pausing.is_some() && others_until > instant(now);
+        // A claim of one that was passed over may be on its way.
+        let none_asks = self.waiters.iter().all(|waiter| waiter.asks.is_none());
+        self.yields |= pausing.is_some() && none_asks && others_until > instant(now);
     }
 
     /// Releases the lock, or undoes what may be there; the answer is lost if so said.
@@ -291,12 +343,12 @@ impl Client {
     }
 
     fn goes(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
-        let next = self.waiters[at].ticket.take().and_then(|ticket| self.turns.goes(self.due(instant(now)), ticket));
-        if let Some(next) = next
-            && mutant != Some(Mutant::TurnNotPassedOn)
-        {
+        let Some(ticket) = self.waiters[at].ticket.take() else { return };
+        let [next, watcher] = self.turns.goes(self.due(instant(now)), ticket);
+        if let Some(next) = next.filter(|_| mutant != Some(Mutant::TurnNotPassedOn)) {
             self.waiters[next].phase = Phase::First;
         }
+        self.watches(watcher, now, mutant);
     }
 
     /// The lock may be free.

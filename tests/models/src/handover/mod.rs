@@ -166,7 +166,10 @@ impl HandOver {
             Action::Tick => {
                 server.tick();
                 late.retain(|(_, sent)| server.now <= sent + OP_TIMEOUT);
-                clients.iter_mut().for_each(|client| client.yields = false);
+                for client in clients {
+                    client.yields = false;
+                    client.ticks(server.now);
+                }
             }
             Action::Start(client, at) => clients[client].starts(at, now),
             Action::Try(client, at) => clients[client].tries(at, now),
@@ -204,7 +207,7 @@ impl HandOver {
                 state.still -= 1;
                 clients[client].waiters[at].is_still = true;
             }
-            Action::TakePlace(client, at) => clients[client].takes_place(at, now),
+            Action::TakePlace(client, at) => clients[client].takes_place(at, now, mutant),
             Action::Restart => {
                 state.restarts -= 1;
                 // Connections end with the process that they lead to, and what was not carried out with them.

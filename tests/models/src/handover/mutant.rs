@@ -33,4 +33,6 @@ pub enum Mutant {
     NoLooks,
     /// Nobody takes the place of a first one that is not polled.
     PlaceNeverTaken,
+    /// Nobody watches the first one in the stead of a watcher that has gone.
+    NobodyWatchesAnew,
 }

@@ -14,6 +14,8 @@ const RESTART: HandOver = HandOver { restarts: 1, waiters: [1, 1], seconds: 6, .
 const GONE: HandOver = HandOver { gone: 1, waiters: [2, 1], ..CALM };
 /// A waiter is kept without being polled.
 const STILL: HandOver = HandOver { still: 1, waiters: [3, 0], ..CALM };
+/// More waiters than there are to watch the first one.
+const STILL_OF_MANY: HandOver = HandOver { waiters: [4, 0], seconds: 1, ..STILL };
 /// Waiters that come again and again.
 const ROW: HandOver = HandOver { attempts: 6, waiters: [2, 0], seconds: 0, ..CALM };
 
@@ -40,6 +42,7 @@ fn holds_while_a_waiter_gives_up() {
 #[test]
 fn holds_while_a_waiter_is_not_polled() {
     explore(STILL);
+    explore(STILL_OF_MANY);
 }
 
 #[test]
@@ -63,4 +66,5 @@ refuted! {
     a_hand_over_that_was_not_answered_is_no_loss: SilenceIsRefusal by "what was held is no loss" in LOSS,
     waiters_look: NoLooks by "waiters get on" in CALM,
     a_first_one_that_is_late_is_passed_over: PlaceNeverTaken by "waiters get on" in STILL,
+    whoever_comes_nearer_watches: NobodyWatchesAnew by "waiters get on" in STILL_OF_MANY,
 }
