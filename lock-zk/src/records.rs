@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{Connection, Failure, Fate, Node};
 use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
+use crate::release::delete_own;
 use crate::session::{Session, Sessions};
 use crate::store::kept_record::KeptRecord;
 use crate::store::layout;
@@ -164,8 +165,9 @@ async fn sweep_in_turn(connection: &dyn Connection, prefix: &str, made: &str) ->
         return Ok(());
     }
     let swept = sweep(connection, &layout::record_directory(prefix), made).await;
-    // If it may not be deleted, it goes with the session.
-    retry_unanswered(async || Ok(connection.delete(&turn).await?)).await?;
+    // Another one may have the turn by the time at which it is given back once more, since an answer was lost. If it may not be deleted,
+    // it goes with the session.
+    retry_unanswered(async || Ok(delete_own(connection, &turn).await?)).await?;
     Ok(swept?)
 }
 
