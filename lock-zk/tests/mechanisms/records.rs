@@ -127,3 +127,24 @@ async fn a_turn_to_sweep_that_is_given_back_once_more_after_a_lost_answer_is_lef
     sweeper.mutex("behind").lock().await.unwrap().release().await.unwrap();
     assert!(truth.exists(TURN).await.unwrap().is_some(), "another one's turn was ended");
 }
+
+/// The one that asks for the turn, and the one that asks once more.
+#[tokio::test]
+async fn a_turn_to_sweep_whose_answers_are_lost_is_taken_and_given_back() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        let first = leave_an_ended_one(server.url(), &truth).await;
+        let sweeper = client(&over([&link]), LASTING).await;
+        let lost = [1, 2].map(|nth| link.inject(LinkFault::new(Toxic::Swallow, direction).on_request(nth, TURN)));
+        write(&sweeper, "new", Duration::from_secs(24 * 60 * 60)).await;
+        eventually("it has swept", PROMPTLY, async || records(&truth).await == ["kept", "new"]).await;
+        for lost in lost {
+            lost.heal().unwrap();
+        }
+        for name in ["kept", "new"] {
+            truth.delete(&format!("/lock/record/{name}")).await.unwrap();
+        }
+        drop((first, sweeper));
+    }
+}
