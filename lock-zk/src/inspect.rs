@@ -10,10 +10,10 @@ use lock_core::{Error, GrantId, Holder, Inspection, LockName, Owner, Phase, Wait
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Connection, Failure, Fate, Node, read_permitted};
+use crate::client::{Failure, Fate, Node, read_permitted};
 use crate::error::{self, retry_unanswered};
 use crate::registry::Registry;
-use crate::release::delete_any;
+use crate::release::{delete_any, delete_own};
 use crate::session::{Session, Sessions};
 use crate::store::force_release::{ForceReleases, keeps_for};
 use crate::store::layout::{Layout, LockPaths};
@@ -167,16 +167,6 @@ impl Inspector {
         });
         keeps
     }
-}
-
-/// Deletes a node if it belongs to this session. One whose making was not answered may be on its way to this server.
-async fn delete_own(connection: &dyn Connection, path: &str) -> Result<(), Failure> {
-    let paths = [path.to_owned()];
-    let (synced, read) = (connection.sync(path), connection.read_all(&paths));
-    synced.await?;
-    let read = read.await?;
-    let is_own = read.into_iter().flatten().any(|node| node.session == connection.id());
-    if is_own { connection.delete(path).await.map(drop) } else { Ok(()) }
 }
 
 /// A node of a holder or waiter, and its contents, if they may be read.

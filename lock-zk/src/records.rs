@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{Connection, Failure, Fate, Node};
 use crate::error::{self, StepError, retry_unanswered};
 use crate::registry::{Registration, Registry};
+use crate::release::delete_own;
 use crate::session::{Session, Sessions};
 use crate::store::kept_record::KeptRecord;
 use crate::store::layout;
@@ -160,21 +161,25 @@ impl Records {
 /// Deletes the records that have ended, unless another client does so.
 async fn sweep_in_turn(connection: &dyn Connection, prefix: &str, made: &str) -> Result<(), StepError> {
     let turn = layout::sweep_turn(prefix);
-    if !take_turn(connection, &turn).await? {
-        return Ok(());
-    }
-    let swept = sweep(connection, &layout::record_directory(prefix), made).await;
-    // If it may not be deleted, it goes with the session.
-    retry_unanswered(async || Ok(connection.delete(&turn).await?)).await?;
-    Ok(swept?)
+    let swept = match retry_unanswered(async || Ok(take_turn(connection, &turn).await?)).await {
+        Ok(true) => sweep(connection, &layout::record_directory(prefix), made).await.map_err(StepError::from),
+        Ok(false) => return Ok(()),
+        // An earlier request may have made it.
+        Err(failure) => Err(failure),
+    };
+    // Another one may have the turn by the time at which it is given back once more, since an answer was lost. If it may not be deleted,
+    // it goes with the session.
+    retry_unanswered(async || Ok(delete_own(connection, &turn).await?)).await?;
+    swept
 }
 
-/// Takes the turn to sweep, and returns whether this session has it: then nobody else does until the session ends or gives it back.
+/// Takes the turn to sweep, and returns whether this session has it: then nobody else does until the session ends or gives it back. If that is
+/// not answered, this session may have it, and is to ask once more.
 async fn take_turn(connection: &dyn Connection, turn: &str) -> Result<bool, Failure> {
     match connection.create(turn, &[]).await {
         Ok(_) => Ok(true),
-        // It may be this session's: an answer was lost, or an earlier one could not be deleted.
-        Err(Failure { fate: Fate::Exists | Fate::Unknown, .. }) => {
+        // It may be this session's: an answer was lost, or an earlier one could not be deleted. The server that says so knows whose it is.
+        Err(failure) if failure.fate == Fate::Exists => {
             let nodes = connection.read_all(&[turn.to_owned()]).await?;
             Ok(nodes.into_iter().flatten().any(|node| node.session == connection.id()))
         }

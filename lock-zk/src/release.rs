@@ -296,6 +296,16 @@ pub(crate) async fn delete_any(connection: &dyn Connection, paths: &[String]) ->
     together(outcomes).map(|_| any)
 }
 
+/// Deletes a node if it belongs to this session. One whose making was not answered may be on its way to this server.
+pub(crate) async fn delete_own(connection: &dyn Connection, path: &str) -> Result<(), Failure> {
+    let paths = [path.to_owned()];
+    let (synced, read) = (connection.sync(path), connection.read_all(&paths));
+    synced.await?;
+    let read = read.await?;
+    let is_own = read.into_iter().flatten().any(|node| node.session == connection.id());
+    if is_own { connection.delete(path).await.map(drop) } else { Ok(()) }
+}
+
 /// Returns the outcome of several deletions: one that was refused says nothing of another that was carried out, or may have been.
 fn together(outcomes: Vec<Result<bool, Failure>>) -> Result<bool, Failure> {
     let done = |outcome: &Result<bool, Failure>| match outcome {

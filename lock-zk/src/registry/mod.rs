@@ -74,14 +74,20 @@ impl Entries {
 
     /// Notes that an attempt's node is gone, and wakes whoever waits for it.
     fn remove_node(&mut self, grant: GrantId, node: &Created) {
-        let (path, directory) = (&node.path, parent(&node.path));
-        self.local_nodes.remove(path);
+        let directory = parent(&node.path);
+        self.remove_path(&node.path);
         if let Some(successor) = self.successors.get_mut(directory) {
             successor.left(&Waiter { grant, place: node.czxid });
             if successor.waiter().is_none() {
                 self.successors.remove(directory);
             }
         }
+    }
+
+    /// Notes that there is no node of this process at a path any more, and wakes whoever waits for it.
+    fn remove_path(&mut self, path: &str) {
+        self.local_nodes.remove(path);
+        let directory = parent(path);
         if self.last_nodes.get(directory).is_some_and(|last| last == path) {
             self.last_nodes.remove(directory);
         }
@@ -229,6 +235,12 @@ impl Registry {
         if let Some(node) = registration.node() {
             self.entries().remove_node(registration.grant, &node);
         }
+    }
+
+    /// Treats a node of this process as a stranger's from now on, since a server was asked and has none at this path: whoever waits for it here
+    /// need not ask, too. Lists and watches follow; so nothing comes of it if that server was behind.
+    pub(crate) fn found_gone(&self, path: &str) {
+        self.entries().remove_path(path);
     }
 
     /// Tells every holder of a session that ended. Whoever still waits finds out by itself.

@@ -19,7 +19,8 @@ pub(crate) struct NodeNews {
 
 /// Waits until this node of the queue may have gone. This process tells of its own nodes. For other nodes the servers tell, and are asked
 /// now and then. They are asked once about an own node that was not listed: somebody else may have deleted it. They are asked now and then
-/// about an own node that may go: the call that ends it may be kept without being polled, and tell nothing.
+/// about an own node that may go: the call that ends it may be kept without being polled, and tell nothing. The first one that finds an own
+/// node gone tells the others.
 pub(crate) async fn wait_for_node(
     registry: &Registry,
     registration: &Registration,
@@ -31,12 +32,12 @@ pub(crate) async fn wait_for_node(
         tokio::select! {
             biased;
             () = ahead.may_go() => {}
-            was_gone = was_gone(registration, path), if is_unlisted => return was_gone.map(|()| NodeNews::default()),
+            was_gone = was_gone(registration, path), if is_unlisted => return found_gone(registry, path, was_gone),
         }
         let handed_over = tokio::select! {
             biased;
             handed_over = ahead.gone() => handed_over,
-            gone = is_gone_unsaid(registration, path) => return gone.map(|()| NodeNews::default()),
+            gone = is_gone_unsaid(registration, path) => return found_gone(registry, path, gone),
         };
         return Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over });
     }
@@ -59,6 +60,14 @@ pub(crate) async fn wait_for_node(
         Err(failure) if failure.fate != Fate::Unknown => Err(failure),
         _ => Ok(NodeNews::default()),
     }
+}
+
+/// Tells everybody of this process who waits for a node of its own that one of them has found it gone: all of them list at one moment then,
+/// and share one listing.
+fn found_gone(registry: &Registry, path: &str, found: Result<(), Failure>) -> Result<NodeNews, Failure> {
+    found?;
+    registry.found_gone(path);
+    Ok(NodeNews::default())
 }
 
 /// Looks at one node once, after a while, and resolves if it is gone.

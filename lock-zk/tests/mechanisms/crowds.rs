@@ -1,5 +1,7 @@
 //! Hundreds of waiters of one client: each costs as much as one, whatever their number.
 
+use std::pin::pin;
+
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 
@@ -52,6 +54,41 @@ async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
     written.release().await.unwrap();
     let held = soon("every reader is granted", PROMPTLY * 3, join_all(reading)).await;
     few_listings(meter.bytes() - before, listing, READERS);
+    for held in held {
+        drop(held.unwrap().unwrap());
+    }
+}
+
+/// The call that releases is polled once, which sends its request, and then kept: the readers find out by themselves.
+#[tokio::test]
+async fn readers_behind_a_writer_of_their_client_whose_release_is_kept_without_being_polled_list_their_queue_together()
+{
+    // So many that their looks are spread.
+    const MANY: usize = 1500;
+    let Some(server) = server().await else { return };
+    let (meter, truth) = (Meter::to(server.address()).await, server.client().await.unwrap());
+    let locks = client(&meter.url(), LASTING).await;
+    let lock = locks.rwlock("crowd").with_ttl(LASTING);
+    let written = lock.write().await.unwrap();
+    let reading = (0..MANY).map(|_| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.read().await })
+    });
+    let reading: Vec<_> = reading.collect();
+    let listing = listing(&truth, "/lock/rwlock/crowd", MANY + 1).await;
+    // Answered behind the listings of all of them.
+    let seen = lock.inspect().await.unwrap();
+    assert_eq!(seen.waiters.len() as u64 + seen.more_waiters, MANY as u64);
+    let received = async || server.figure("zk_packets_received").await.unwrap();
+    let (requests, before) = (received().await, meter.bytes());
+    let mut release = pin!(written.release());
+    assert!((&mut release).now_or_never().is_none(), "it was answered at once");
+    let held = soon("every reader is granted", PROMPTLY * 3, join_all(reading)).await;
+    let (requests, listings) = (received().await - requests, (meter.bytes() - before) / listing);
+    let requests = usize::try_from(requests).unwrap();
+    // The first one that finds the writer gone tells all of them.
+    assert!(requests < MANY / 4 && listings < 10, "{requests} requests, and the bytes of {listings} listings");
+    soon("the release itself", PROMPTLY, release).await.unwrap();
     for held in held {
         drop(held.unwrap().unwrap());
     }

@@ -9,6 +9,9 @@ use lock_zk::{Owner, ZkLocks};
 
 use crate::support::{LASTING, PROMPTLY, client, eventually, link, ms, over, server, soon};
 
+/// The turn to sweep.
+const TURN: &str = "/lock/record/.sweep";
+
 /// A record of this name that is kept for so long: through the driver, since the shortest time that a user can ask for is a minute.
 async fn write(locks: &ZkLocks, name: &str, retention: Duration) {
     let attempt = Attempt::new(name.into(), Kind::Mutex, Owner::new(), LASTING).unwrap();
@@ -86,4 +89,62 @@ async fn a_record_that_was_made_anew_is_not_deleted_by_whoever_had_read_the_one_
     assert!(truth.exists("/lock/record/again").await.unwrap().is_some(), "a fresh record was deleted");
     let all = ["again", "by-other", "by-slow", "kept"];
     eventually("nothing of the sweeps is left", PROMPTLY, async || records(&truth).await == all).await;
+}
+
+/// Writes a record whose time is over at once, once the sweep of its writer is over, so that another client has something to sweep.
+async fn leave_an_ended_one(url: &str, truth: &ZooKeeperClient) -> ZkLocks {
+    let (first, day) = (client(url, LASTING).await, Duration::from_secs(24 * 60 * 60));
+    write(&first, "kept", day).await;
+    eventually("its own sweep is over", PROMPTLY, async || records(truth).await == ["kept"]).await;
+    let second = Duration::from_secs(1);
+    write(&first, "ended", second).await;
+    // The server's clock is this machine's.
+    tokio::time::sleep(second * 2).await;
+    first
+}
+
+#[tokio::test]
+async fn a_turn_to_sweep_that_is_given_back_once_more_after_a_lost_answer_is_left_to_whoever_took_it_meanwhile() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let _first = leave_an_ended_one(server.url(), &truth).await;
+    let sweeper = client(&over([&link]), LASTING).await;
+    // The request that deletes it: its type, and the length of the path.
+    let deletion = format!("\0\0\0\u{2}\0\0\0\u{13}{TURN}");
+    let lost = link.inject(LinkFault::new(Toxic::Blackhole, Direction::ToClient).on_request(1, deletion));
+    let writing = tokio::spawn(async move {
+        write(&sweeper, "new", Duration::from_secs(24 * 60 * 60)).await;
+        sweeper
+    });
+    lost.applied(PROMPTLY).await.unwrap();
+    truth.create(TURN, b"", NodeKind::Ephemeral).await.unwrap().expect("it was given back");
+    let nothing = Toxic::Delay { by: ms(0), jitter: ms(0) };
+    let again = link.inject(LinkFault::new(nothing, Direction::ToServer).on_request(1, TURN));
+    lost.heal().unwrap();
+    again.applied(PROMPTLY).await.unwrap();
+    let sweeper = soon("the record is written", PROMPTLY, writing).await.unwrap();
+    // Answered behind what was asked for once more.
+    sweeper.mutex("behind").lock().await.unwrap().release().await.unwrap();
+    assert!(truth.exists(TURN).await.unwrap().is_some(), "another one's turn was ended");
+}
+
+/// The one that asks for the turn, and the one that asks once more.
+#[tokio::test]
+async fn a_turn_to_sweep_whose_answers_are_lost_is_taken_and_given_back() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        let first = leave_an_ended_one(server.url(), &truth).await;
+        let sweeper = client(&over([&link]), LASTING).await;
+        let lost = [1, 2].map(|nth| link.inject(LinkFault::new(Toxic::Swallow, direction).on_request(nth, TURN)));
+        write(&sweeper, "new", Duration::from_secs(24 * 60 * 60)).await;
+        eventually("it has swept", PROMPTLY, async || records(&truth).await == ["kept", "new"]).await;
+        for lost in lost {
+            lost.heal().unwrap();
+        }
+        for name in ["kept", "new"] {
+            truth.delete(&format!("/lock/record/{name}")).await.unwrap();
+        }
+        drop((first, sweeper));
+    }
 }

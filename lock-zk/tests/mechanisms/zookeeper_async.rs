@@ -186,3 +186,23 @@ fn a_downgrade_that_was_done_after_its_caller_had_given_up_is_completed_by_the_n
         }
     });
 }
+
+/// The refused one is the deletion of its place in the queue, behind the making of that, a look at it, and the making of the permit.
+#[tokio::test]
+async fn a_try_for_a_permit_whose_place_may_not_be_deleted_is_refused_and_not_granted() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let locks = client(&over([&link]), LASTING).await;
+    let semaphore = locks.semaphore("refused", 2);
+    semaphore.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    let refused = LinkFault::new(Toxic::Answer { text: "-102".to_owned() }, Direction::ToServer);
+    let refused = link.inject(refused.on_request(3, "/lock/semaphore/refused/locks/_c_"));
+    let tried = semaphore.try_acquire().await;
+    refused.proven().unwrap();
+    let error = tried.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    for directory in ["locks", "leases"] {
+        let left = truth.children(&format!("/lock/semaphore/refused/{directory}")).await.unwrap().unwrap_or_default();
+        assert!(left.is_empty(), "left in {directory}: {left:?}");
+    }
+}

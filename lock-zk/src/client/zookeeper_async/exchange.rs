@@ -65,13 +65,19 @@ impl Exchange {
         let old = self.requests.read_all(&self.old);
         match judge(join_all(made).await, old.await) {
             Ok(made) => {
-                self.delete_old().await?;
-                Ok(made.into_iter().map(|created| created.path).collect())
+                let made: Vec<_> = made.into_iter().map(|created| created.path).collect();
+                match self.delete_old().await {
+                    Ok(()) => Ok(made),
+                    Err(refusal) => {
+                        self.undo(&made).await;
+                        Err(refusal)
+                    }
+                }
             }
             Err(failure) => {
                 if let Err(refusal) = until_known(|| self.take_back(&before)).await {
                     left.extend(self.named().filter(|path| !before.contains(*path)).cloned());
-                    return Err(half_done(refusal));
+                    return Err(self.half_done(refusal));
                 }
                 Err(failure)
             }
@@ -80,7 +86,7 @@ impl Exchange {
 
     /// Deletes the old nodes, whose place others have taken.
     async fn delete_old(&self) -> Result<(), Failure> {
-        until_known(|| self.delete_all(&self.old)).await.map_err(half_done)
+        until_known(|| self.delete_all(&self.old)).await.map_err(|refusal| self.half_done(refusal))
     }
 
     /// Deletes what an earlier exchange for the same nodes could not take back.
@@ -91,6 +97,29 @@ impl Exchange {
             left.retain(|path| !of_these.contains(path));
         }
         Ok(())
+    }
+
+    /// Deletes what was made, if all of the old nodes are there since their deletion was refused: then nothing has changed. Whoever asks again
+    /// for nodes that have paths of their own completes the change instead.
+    async fn undo(&self, made: &[String]) {
+        if !self.are_named()
+            && let Ok(old) = self.requests.read_all(&self.old).await
+            && old.iter().all(Option::is_some)
+        {
+            // If that is refused as well, they go with the session.
+            let _ = until_known(|| self.delete_all(made)).await;
+        }
+    }
+
+    /// The failure of what was to follow on a change. Whoever asks again for nodes that have paths of their own completes that change, or has it
+    /// taken back. Whoever asks for others would find them, and take them for granted while the old ones are there.
+    fn half_done(&self, failure: Failure) -> Failure {
+        if self.are_named() { half_done(failure) } else { failure }
+    }
+
+    /// Whether each of the new nodes has a path of its own.
+    fn are_named(&self) -> bool {
+        !self.new.is_empty() && self.named().count() == self.new.len()
     }
 
     /// The paths of the new nodes that are known before they are made.
