@@ -76,7 +76,7 @@ impl Waits {
                 };
                 match Box::pin(waiter.looks_again(pause)).await {
                     ControlFlow::Break(answer) => return answer,
-                    ControlFlow::Continue(()) => turn = Some(waiter.returns()),
+                    ControlFlow::Continue(()) => turn = Some(Arc::default()),
                 }
             }
         };
@@ -149,9 +149,9 @@ impl<W: WantedLock> Waiter<'_, W> {
     }
 
     /// Stands in the queue until it is the first one, because those before it are gone or are not polled.
-    async fn stands_behind(&self, turn: &Notify) -> Step<()> {
+    async fn stands_behind(&self, turn: &Arc<Notify>) -> Step<()> {
         loop {
-            let until = match self.queue.stands(&self.limits, self.ticket) {
+            let until = match self.queue.stands(&self.limits, self.ticket, turn) {
                 Standing::Until(until) => until,
                 // Whoever was before it has the lock now, or has released it already: too soon for it to be handed over.
                 Standing::First(watcher) => {
@@ -177,13 +177,6 @@ impl<W: WantedLock> Waiter<'_, W> {
                 }
             }
         }
-    }
-
-    /// Returns to its place in the queue after it was passed over.
-    fn returns(&self) -> Arc<Notify> {
-        let turn = Arc::<Notify>::default();
-        self.queue.state().turns.returns(SystemClock.now(), self.ticket, turn.clone());
-        turn
     }
 }
 
@@ -325,9 +318,9 @@ impl WaitQueue {
     }
 
     /// The step of a waiter that stands behind others.
-    fn stands(&self, limits: &WaitLimits, ticket: Ticket) -> Standing<Arc<Notify>> {
+    fn stands(&self, limits: &WaitLimits, ticket: Ticket, turn: &Arc<Notify>) -> Standing<Arc<Notify>> {
         let mut state = self.state();
-        let standing = state.turns.stands(SystemClock.now(), limits, ticket);
+        let standing = state.turns.stands(SystemClock.now(), limits, ticket, turn);
         if matches!(standing, Standing::First(_)) {
             state.wake = Arc::default();
         }

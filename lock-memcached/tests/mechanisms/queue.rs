@@ -67,7 +67,7 @@ async fn a_wait_that_is_not_polled_when_its_turn_comes_keeps_none_of_many_from_a
     for wait in before.into_iter().chain(behind) {
         tokio::time::timeout(ms(8000), wait).await.expect("the lock is free").unwrap();
     }
-    used(&mut still).await;
+    tokio::time::timeout(ms(5000), used(&mut still)).await.expect("the lock is free");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -148,17 +148,20 @@ impl<W: Clone, O> Turns<W, O> {
         Ticket(self.last)
     }
 
-    /// A waiter goes, with the lock or without. Returns who is to be woken: the first one, if it is another one now, and a new watcher.
-    pub fn goes(&mut self, now: BootInstant, ticket: Ticket) -> [Option<W>; 2] {
+    /// A waiter goes, with the lock or without. Returns who is to be woken: the first one, if it is another one now, and those that watch it,
+    /// or watch anew.
+    pub fn goes(&mut self, now: BootInstant, ticket: Ticket) -> [Option<W>; 3] {
         if self.first != Some(ticket) {
             self.passed_over.remove(&ticket);
-            return [None, self.leaves_row(ticket)];
+            return [None, None, self.leaves_row(ticket)];
         }
         let next = self.behind.first_key_value().map(|(next, wake)| (*next, wake.clone()));
         let watcher = next.as_ref().and_then(|(next, _)| self.leaves_row(*next));
         let (next, wake) = next.unzip();
         self.begins(now, next);
-        [wake, watcher]
+        // It has watched another one, which may have had more time.
+        let nearest = self.behind.values().next().cloned();
+        [wake, nearest, watcher]
     }
 
     /// Whether the waiter has lost its place to another one, as it was not polled.
@@ -167,11 +170,10 @@ impl<W: Clone, O> Turns<W, O> {
         self.passed_over.contains(&ticket)
     }
 
-    /// A waiter that was passed over, and has nothing at the server, returns to its place: it is the next one.
-    pub fn returns(&mut self, now: BootInstant, ticket: Ticket, wake: W) {
-        self.passed_over.remove(&ticket);
+    /// A waiter that was passed over returns to its place: it is the next one.
+    fn returns(&mut self, now: BootInstant, ticket: Ticket, wake: &W) {
         if self.first.is_some() {
-            self.behind.insert(ticket, wake);
+            self.behind.insert(ticket, wake.clone());
         } else {
             self.begins(now, Some(ticket));
         }
@@ -286,11 +288,14 @@ impl<W: Clone, O> Turns<W, O> {
         }
     }
 
-    /// The step of a waiter that stands behind others.
+    /// The step of a waiter that stands behind others, and has nothing at the server; it is woken by `wake`.
     ///
-    /// A first one that is late for long is not polled, and would keep all others from a lock that may be free. So the waiter takes its
+    /// A waiter that was passed over returns to its place. A first one that is late for long is not polled, and would keep all others from a lock that may be free. So the waiter takes its
     /// place.
-    pub fn stands(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket) -> Standing<W> {
+    pub fn stands(&mut self, now: BootInstant, limits: &WaitLimits, ticket: Ticket, wake: &W) -> Standing<W> {
+        if self.passed_over.remove(&ticket) {
+            self.returns(now, ticket, wake);
+        }
         if self.is_first(ticket) {
             return Standing::First(None);
         }

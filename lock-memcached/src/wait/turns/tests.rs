@@ -28,14 +28,14 @@ fn waiters_are_the_first_one_in_the_order_of_their_coming() {
     let (mut turns, first) = turns();
     assert_eq!(turns.comes(at(1000)), None);
     let (second, third, fourth) = (turns.behind("second"), turns.behind("third"), turns.behind("fourth"));
-    assert_eq!(turns.goes(at(1000), third), [None, Some("fourth")], "it was not the first one");
+    assert_eq!(turns.goes(at(1000), third), [None, None, Some("fourth")], "it was not the first one");
     assert!(turns.is_first(first) && !turns.is_first(second));
-    assert_eq!(turns.goes(at(1000), first), [Some("second"), None]);
-    assert_eq!(turns.goes(at(1000), first), [None, None], "it has gone");
+    assert_eq!(turns.goes(at(1000), first), [Some("second"), Some("fourth"), None]);
+    assert_eq!(turns.goes(at(1000), first), [None, None, None], "it has gone");
     assert!(turns.is_first(second));
-    assert_eq!(turns.goes(at(1000), second), [Some("fourth"), None]);
+    assert_eq!(turns.goes(at(1000), second), [Some("fourth"), None, None]);
     assert!(turns.is_waited_in());
-    assert_eq!(turns.goes(at(1000), fourth), [None, None]);
+    assert_eq!(turns.goes(at(1000), fourth), [None, None, None]);
     assert!(!turns.is_waited_in());
     assert!(turns.comes(at(1000)).is_some_and(|fifth| fifth > fourth));
 }
@@ -81,12 +81,16 @@ fn a_server_is_not_silent_while_the_first_one_pauses() {
     let next = turns.next_look(at(1000), &LIMITS, SECOND * 20);
     turns.pauses_until(next, first);
     let short = WaitLimits { deadline: Deadline::at(at(15_000)), ..LIMITS };
-    assert_eq!(turns.stands(at(12_000), &short, second), Standing::Until(at(15_000)));
-    assert_eq!(turns.stands(at(15_000), &short, second), Standing::Over);
+    assert_eq!(turns.stands(at(12_000), &short, second, &"second"), Standing::Until(at(15_000)));
+    assert_eq!(turns.stands(at(15_000), &short, second, &"second"), Standing::Over);
     let silent_at = next.plus(LIMITS.patience);
     turns.tried(next, &LIMITS, Tried::Failed { may_pass: true }, false);
     turns.pauses_until(next.plus(SECOND * 20), first);
-    assert_eq!(turns.stands(silent_at, &LIMITS, second), Standing::Silent(LIMITS.patience), "a pause is no answer");
+    assert_eq!(
+        turns.stands(silent_at, &LIMITS, second, &"second"),
+        Standing::Silent(LIMITS.patience),
+        "a pause is no answer"
+    );
 }
 
 #[test]
@@ -96,13 +100,17 @@ fn a_first_one_that_does_not_look_is_passed_over() {
     turns.tried(at(1000), &LIMITS, Tried::Held, false);
     turns.pauses_until(at(1025), first);
     turns.offers(first, "first");
-    assert_eq!(turns.stands(at(2024), &LIMITS, second), Standing::Until(at(2025)));
-    assert_eq!(turns.stands(at(2024), &LIMITS, third), Standing::Until(at(2025)));
-    assert_eq!(turns.stands(at(2024), &LIMITS, fourth), Standing::Until(at(11_025)), "two watch");
-    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First(Some("fourth")), "which watches now");
+    assert_eq!(turns.stands(at(2024), &LIMITS, second, &"second"), Standing::Until(at(2025)));
+    assert_eq!(turns.stands(at(2024), &LIMITS, third, &"third"), Standing::Until(at(2025)));
+    assert_eq!(turns.stands(at(2024), &LIMITS, fourth, &"fourth"), Standing::Until(at(11_025)), "two watch");
+    assert_eq!(turns.stands(at(2025), &LIMITS, third, &"third"), Standing::First(Some("fourth")), "which watches now");
     assert!(turns.is_first(third) && turns.is_passed_over(first) && !turns.is_passed_over(second));
-    assert_eq!(turns.stands(at(2025), &LIMITS, second), Standing::Until(at(3025)), "that one has just begun");
-    assert_eq!(turns.stands(at(2025), &LIMITS, third), Standing::First(None), "it is that already");
+    assert_eq!(
+        turns.stands(at(2025), &LIMITS, second, &"second"),
+        Standing::Until(at(3025)),
+        "that one has just begun"
+    );
+    assert_eq!(turns.stands(at(2025), &LIMITS, third, &"third"), Standing::First(None), "it is that already");
     // The one that was passed over changes nothing for the first one.
     turns.pauses_until(at(9000), first);
     turns.asks(at(9000), &LIMITS, first);
@@ -111,12 +119,12 @@ fn a_first_one_that_does_not_look_is_passed_over() {
     turns.offers(third, "third");
     assert_eq!(turns.withdraws(first), None);
     assert_eq!(turns.hands_over(at(2025)), Some("third"));
-    assert_eq!(turns.goes(at(2100), third), [Some("second"), None]);
-    assert_eq!(turns.stands(at(2101), &LIMITS, fourth), Standing::Until(at(3100)));
-    assert_eq!(turns.goes(at(2101), second), [Some("fourth"), None]);
-    assert_eq!(turns.goes(at(2101), fourth), [None, None]);
+    assert_eq!(turns.goes(at(2100), third), [Some("second"), Some("fourth"), None]);
+    assert_eq!(turns.stands(at(2101), &LIMITS, fourth, &"fourth"), Standing::Until(at(3100)));
+    assert_eq!(turns.goes(at(2101), second), [Some("fourth"), None, None]);
+    assert_eq!(turns.goes(at(2101), fourth), [None, None, None]);
     assert!(!turns.is_over(at(9000)), "one may return");
-    assert_eq!(turns.goes(at(9000), first), [None, None]);
+    assert_eq!(turns.goes(at(9000), first), [None, None, None]);
     assert!(turns.is_over(at(9000)));
 }
 
@@ -124,27 +132,39 @@ fn a_first_one_that_does_not_look_is_passed_over() {
 fn whoever_was_passed_over_returns_to_its_place() {
     let (mut turns, first) = turns();
     let [second, third] = ["second", "third"].map(|wake| turns.behind(wake));
-    assert!(matches!(turns.stands(at(9000), &LIMITS, second), Standing::First(_)));
-    turns.returns(at(9000), first, "first");
+    assert!(matches!(turns.stands(at(9000), &LIMITS, second, &"second"), Standing::First(_)));
+    assert_eq!(turns.stands(at(9000), &LIMITS, first, &"first"), Standing::Until(at(10_000)));
     assert!(!turns.is_passed_over(first) && turns.is_first(second));
-    assert_eq!(turns.goes(at(9000), second), [Some("first"), None], "before those that came later");
-    assert!(matches!(turns.stands(at(19_000), &LIMITS, third), Standing::First(_)));
+    assert_eq!(turns.goes(at(9000), second), [Some("first"), Some("third"), None], "before those that came later");
+    assert!(matches!(turns.stands(at(19_000), &LIMITS, third, &"third"), Standing::First(_)));
     turns.goes(at(19_000), third);
-    turns.returns(at(19_000), first, "first");
-    assert!(turns.is_first(first), "nobody else waits");
-    assert_eq!(turns.goes(at(19_000), first), [None, None]);
+    assert_eq!(turns.stands(at(19_000), &LIMITS, first, &"first"), Standing::First(None), "nobody else waits");
+    assert_eq!(turns.goes(at(19_000), first), [None, None, None]);
     assert!(turns.is_over(at(19_000)));
+}
+
+#[test]
+fn whoever_was_passed_over_before_it_looked_once_returns_too() {
+    let (mut turns, first) = turns();
+    let [second, third] = ["second", "third"].map(|wake| turns.behind(wake));
+    assert_eq!(turns.goes(at(1000), first), [Some("second"), Some("third"), None]);
+    assert_eq!(turns.stands(at(2000), &LIMITS, third, &"third"), Standing::First(None));
+    assert_eq!(turns.stands(at(2001), &LIMITS, second, &"second"), Standing::Until(at(3000)));
+    assert_eq!(turns.goes(at(2100), third), [Some("second"), None, None]);
+    assert_eq!(turns.stands(at(2100), &LIMITS, second, &"second"), Standing::First(None));
+    assert_eq!(turns.goes(at(2100), second), [None, None, None]);
+    assert!(turns.is_over(at(2100)));
 }
 
 #[test]
 fn whoever_comes_nearer_to_the_first_one_is_woken_to_watch_it() {
     let (mut turns, first) = turns();
     let [second, third, _, fifth] = ["second", "third", "fourth", "fifth"].map(|wake| turns.behind(wake));
-    assert_eq!(turns.goes(at(1000), fifth), [None, None], "it did not watch");
-    assert_eq!(turns.goes(at(1000), third), [None, Some("fourth")]);
+    assert_eq!(turns.goes(at(1000), fifth), [None, None, None], "it did not watch");
+    assert_eq!(turns.goes(at(1000), third), [None, None, Some("fourth")]);
     turns.behind("sixth");
-    assert_eq!(turns.goes(at(1000), first), [Some("second"), Some("sixth")]);
-    assert_eq!(turns.goes(at(1000), second), [Some("fourth"), None], "the last one watches already");
+    assert_eq!(turns.goes(at(1000), first), [Some("second"), Some("fourth"), Some("sixth")]);
+    assert_eq!(turns.goes(at(1000), second), [Some("fourth"), Some("sixth"), None], "the last one watched already");
 }
 
 #[test]
@@ -152,10 +172,10 @@ fn a_first_one_that_asks_keeps_its_place_as_long_as_it_is_polled() {
     let (mut turns, first) = turns();
     let second = turns.behind("second");
     turns.asks(at(2000), &LIMITS, first);
-    assert_eq!(turns.stands(at(6999), &LIMITS, second), Standing::Until(at(7000)));
+    assert_eq!(turns.stands(at(6999), &LIMITS, second, &"second"), Standing::Until(at(7000)));
     turns.asks(at(7000), &LIMITS, first);
-    assert_eq!(turns.stands(at(7000), &LIMITS, second), Standing::Until(at(11_000)), "it is polled");
-    assert_eq!(turns.stands(at(12_000), &LIMITS, second), Standing::First(None));
+    assert_eq!(turns.stands(at(7000), &LIMITS, second, &"second"), Standing::Until(at(11_000)), "it is polled");
+    assert_eq!(turns.stands(at(12_000), &LIMITS, second, &"second"), Standing::First(None));
 }
 
 #[test]
@@ -164,9 +184,9 @@ fn whoever_comes_leaves_a_late_one_a_moment() {
     turns.pauses_until(at(1025), first);
     let second = turns.behind("second");
     let limits = WaitLimits { since: at(9000), ..LIMITS };
-    assert_eq!(turns.stands(at(9000), &limits, second), Standing::Until(at(9100)));
+    assert_eq!(turns.stands(at(9000), &limits, second, &"second"), Standing::Until(at(9100)));
     let ended = WaitLimits { deadline: Deadline::at(at(9050)), ..limits };
-    assert_eq!(turns.stands(at(9050), &ended, second), Standing::First(None), "nobody has looked for it");
+    assert_eq!(turns.stands(at(9050), &ended, second, &"second"), Standing::First(None), "nobody has looked for it");
 }
 
 #[test]
@@ -175,8 +195,8 @@ fn a_late_one_is_passed_over_before_the_server_counts_as_silent() {
     let second = turns.behind("second");
     turns.pauses_until(at(1025), first);
     let impatient = WaitLimits { patience: Duration::from_millis(300), ..LIMITS };
-    assert_eq!(turns.stands(at(1324), &impatient, second), Standing::Until(at(1325)));
-    assert_eq!(turns.stands(at(1325), &impatient, second), Standing::First(None));
+    assert_eq!(turns.stands(at(1324), &impatient, second, &"second"), Standing::Until(at(1325)));
+    assert_eq!(turns.stands(at(1325), &impatient, second, &"second"), Standing::First(None));
 }
 
 #[test]
@@ -267,18 +287,22 @@ fn who_stands_behind_others_gives_up_at_its_deadline_or_when_the_server_is_silen
     let second = turns.behind("second");
     turns.pauses_until(at(20_000), first);
     turns.silent_from = at(1000);
-    assert_eq!(turns.stands(at(1000), &LIMITS, second), Standing::Until(at(11_000)));
-    assert_eq!(turns.stands(at(11_000), &LIMITS, second), Standing::Silent(LIMITS.patience));
+    assert_eq!(turns.stands(at(1000), &LIMITS, second, &"second"), Standing::Until(at(11_000)));
+    assert_eq!(turns.stands(at(11_000), &LIMITS, second, &"second"), Standing::Silent(LIMITS.patience));
     turns.tried(at(5000), &LIMITS, Tried::Held, false);
-    assert_eq!(turns.stands(at(11_000), &LIMITS, second), Standing::Until(at(15_000)));
+    assert_eq!(turns.stands(at(11_000), &LIMITS, second, &"second"), Standing::Until(at(15_000)));
     let late = WaitLimits { since: at(7000), ..LIMITS };
-    assert_eq!(turns.stands(at(11_000), &late, second), Standing::Until(at(17_000)), "silence counts from its coming");
+    assert_eq!(
+        turns.stands(at(11_000), &late, second, &"second"),
+        Standing::Until(at(17_000)),
+        "silence counts from its coming"
+    );
     let short = WaitLimits { deadline: Deadline::at(at(6000)), ..LIMITS };
-    assert_eq!(turns.stands(at(5500), &short, second), Standing::Until(at(6000)));
-    assert_eq!(turns.stands(at(6999), &short, second), Standing::Over);
-    assert_eq!(turns.stands(at(7000), &short, second), Standing::Silent(LIMITS.op_timeout));
+    assert_eq!(turns.stands(at(5500), &short, second, &"second"), Standing::Until(at(6000)));
+    assert_eq!(turns.stands(at(6999), &short, second, &"second"), Standing::Over);
+    assert_eq!(turns.stands(at(7000), &short, second, &"second"), Standing::Silent(LIMITS.op_timeout));
     let impatient = WaitLimits { patience: SECOND, ..short };
-    assert_eq!(turns.stands(at(6000), &impatient, second), Standing::Silent(SECOND));
+    assert_eq!(turns.stands(at(6000), &impatient, second, &"second"), Standing::Silent(SECOND));
 }
 
 #[test]
@@ -287,18 +311,18 @@ fn patience_begins_anew_for_all_when_the_process_stood_still() {
     let second = turns.behind("second");
     turns.awakes(at(30_000), &LIMITS);
     assert_eq!(
-        turns.stands(at(30_000), &LIMITS, second),
+        turns.stands(at(30_000), &LIMITS, second, &"second"),
         Standing::Until(at(31_000)),
         "it may have been late with all"
     );
     let ended = WaitLimits { deadline: Deadline::at(at(29_000)), ..LIMITS };
     turns.awakes(at(39_999), &ended);
     assert_eq!(turns.silent_from, at(30_000), "a wait that is over does not go on");
-    assert_eq!(turns.stands(at(39_999), &LIMITS, second), Standing::Until(at(40_000)));
+    assert_eq!(turns.stands(at(39_999), &LIMITS, second, &"second"), Standing::Until(at(40_000)));
     turns.pauses_until(at(40_000), first);
     turns.silent_from = at(30_000);
-    assert_eq!(turns.stands(at(30_000), &LIMITS, second), Standing::Until(at(40_000)));
-    assert_eq!(turns.stands(at(40_000), &LIMITS, second), Standing::Silent(LIMITS.patience));
+    assert_eq!(turns.stands(at(30_000), &LIMITS, second, &"second"), Standing::Until(at(40_000)));
+    assert_eq!(turns.stands(at(40_000), &LIMITS, second, &"second"), Standing::Silent(LIMITS.patience));
     let failed = Tried::Failed { may_pass: true };
     assert_eq!(turns.tried(at(39_999), &LIMITS, failed, false), AfterTry::Pauses(LIMITS.longest_pause));
     turns.awakes(at(20_000), &LIMITS);

@@ -159,7 +159,7 @@ impl Client {
     fn looks_round(&mut self, at: usize, now: u8) {
         let Some(ticket) = self.waiters[at].ticket.filter(|_| self.may_be_late) else { return };
         if self.waiters[at].phase == Phase::Behind && !self.waiters[at].is_still {
-            let standing = self.turns.clone().stands(instant(now), &limits(), ticket);
+            let standing = self.turns.clone().stands(instant(now), &limits(), ticket, &at);
             let Standing::Until(until) = standing else { return };
             self.waiters[at].sleeps_until = super::second(until);
         }
@@ -174,9 +174,9 @@ impl Client {
         }
     }
 
-    /// A waiter is woken to watch the first one.
-    fn watches(&mut self, watcher: Option<usize>, now: u8, mutant: Option<Mutant>) {
-        if let Some(watcher) = watcher.filter(|_| mutant != Some(Mutant::NobodyWatchesAnew)) {
+    /// Waiters are woken to watch the first one.
+    fn watch(&mut self, watchers: impl IntoIterator<Item = Option<usize>>, now: u8, mutant: Option<Mutant>) {
+        for watcher in watchers.into_iter().flatten().filter(|_| mutant != Some(Mutant::NobodyWatchesAnew)) {
             self.waiters[watcher].sleeps_until = now;
             self.looks_round(watcher, now);
         }
@@ -220,17 +220,18 @@ impl Client {
         waiter.phase = Phase::Asking;
     }
 
-    /// Whether a waiter pauses, has lost its place to another one, and has nothing at the server.
+    /// Whether a waiter has lost its place to another one, and has nothing at the server.
     fn was_passed_over(&self, at: usize, now: u8) -> bool {
         let waiter = &self.waiters[at];
         let passed_over = waiter.ticket.is_some_and(|ticket| self.turns.is_passed_over(ticket));
-        passed_over && matches!(waiter.phase, Phase::Pausing(_)) && now >= waiter.unsure_until
+        passed_over && now >= waiter.unsure_until
     }
 
     fn returns(&mut self, at: usize, now: u8) {
         let Some(ticket) = self.waiters[at].ticket else { return };
-        self.turns.returns(instant(now), ticket, at);
-        self.waiters[at].phase = if self.is_first(at) { Phase::First } else { Phase::Behind };
+        let standing = self.turns.stands(instant(now), &limits(), ticket, &at);
+        let is_first = matches!(standing, Standing::First(_));
+        self.waiters[at].phase = if is_first { Phase::First } else { Phase::Behind };
         self.looks_round(at, now);
     }
 
@@ -263,7 +264,7 @@ impl Client {
         let Some(ticket) = self.waiters[at].ticket.filter(|_| self.waiters[at].phase == Phase::Behind) else {
             return false;
         };
-        let standing = self.turns.clone().stands(instant(now), &limits(), ticket);
+        let standing = self.turns.clone().stands(instant(now), &limits(), ticket, &at);
         let is_awake = now >= self.waiters[at].sleeps_until;
         is_awake && matches!(standing, Standing::First(_)) && mutant != Some(Mutant::PlaceNeverTaken)
     }
@@ -271,9 +272,9 @@ impl Client {
     /// This waiter takes the place of the first one, which is late.
     pub(super) fn takes_place(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
         let Some(ticket) = self.waiters[at].ticket else { return };
-        if let Standing::First(watcher) = self.turns.stands(instant(now), &limits(), ticket) {
+        if let Standing::First(watcher) = self.turns.stands(instant(now), &limits(), ticket, &at) {
             (self.waiters[at].phase, self.woken) = (Phase::First, false);
-            self.watches(watcher, now, mutant);
+            self.watch([watcher], now, mutant);
         }
     }
 
@@ -344,11 +345,11 @@ impl Client {
 
     fn goes(&mut self, at: usize, now: u8, mutant: Option<Mutant>) {
         let Some(ticket) = self.waiters[at].ticket.take() else { return };
-        let [next, watcher] = self.turns.goes(self.due(instant(now)), ticket);
+        let [next, nearest, watcher] = self.turns.goes(self.due(instant(now)), ticket);
         if let Some(next) = next.filter(|_| mutant != Some(Mutant::TurnNotPassedOn)) {
             self.waiters[next].phase = Phase::First;
         }
-        self.watches(watcher, now, mutant);
+        self.watch([nearest, watcher], now, mutant);
     }
 
     /// The lock may be free.
