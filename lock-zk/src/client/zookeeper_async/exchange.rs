@@ -103,7 +103,7 @@ impl Exchange {
     /// for nodes that have paths of their own completes the change instead.
     async fn undo(&self, made: &[String]) {
         if !self.are_named()
-            && let Ok(old) = self.requests.read_all(&self.old).await
+            && let Ok(old) = until_known(|| self.requests.read_all(&self.old)).await
             && old.iter().all(Option::is_some)
         {
             // If that is refused as well, they go with the session.
@@ -217,7 +217,7 @@ fn judge(
 }
 
 /// Repeats what is safe to repeat until its outcome is known.
-async fn until_known<F: Future<Output = Result<(), Failure>>>(mut step: impl FnMut() -> F) -> Result<(), Failure> {
+async fn until_known<T, F: Future<Output = Result<T, Failure>>>(mut step: impl FnMut() -> F) -> Result<T, Failure> {
     let mut pauses = wait::pauses(Duration::from_millis(20), Duration::from_millis(500));
     loop {
         match step().await {
