@@ -179,8 +179,11 @@ impl<W: Clone, O> Turns<W, O> {
         }
     }
 
-    /// Another one is the first.
+    /// Another one is the first. The server was not asked since the one before it was late, and so was not silent.
     fn begins(&mut self, now: BootInstant, first: Option<Ticket>) {
+        if now > self.due {
+            self.silent_from = self.silent_from.max(now);
+        }
         (self.first, self.due, self.offer, self.has_tried) = (first, now, None, false);
     }
 
@@ -320,7 +323,9 @@ impl<W: Clone, O> Turns<W, O> {
             Standing::Over
         } else {
             let until = silent_at.min(limits.deadline.instant());
-            Standing::Until(if self.watches(ticket) { until.min(late_at) } else { until })
+            // Those that watch may all be kept without being polled, too.
+            let looks_at = if self.watches(ticket) { late_at } else { late_at.plus(limits.patience / 2) };
+            Standing::Until(until.min(looks_at))
         }
     }
 

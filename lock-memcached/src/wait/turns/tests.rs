@@ -102,7 +102,7 @@ fn a_first_one_that_does_not_look_is_passed_over() {
     turns.offers(first, "first");
     assert_eq!(turns.stands(at(2024), &LIMITS, second, &"second"), Standing::Until(at(2025)));
     assert_eq!(turns.stands(at(2024), &LIMITS, third, &"third"), Standing::Until(at(2025)));
-    assert_eq!(turns.stands(at(2024), &LIMITS, fourth, &"fourth"), Standing::Until(at(11_025)), "two watch");
+    assert_eq!(turns.stands(at(2024), &LIMITS, fourth, &"fourth"), Standing::Until(at(7025)), "two watch closely");
     assert_eq!(turns.stands(at(2025), &LIMITS, third, &"third"), Standing::First(Some("fourth")), "which watches now");
     assert!(turns.is_first(third) && turns.is_passed_over(first) && !turns.is_passed_over(second));
     assert_eq!(
@@ -192,11 +192,27 @@ fn whoever_comes_leaves_a_late_one_a_moment() {
 #[test]
 fn a_late_one_is_passed_over_before_the_server_counts_as_silent() {
     let (mut turns, first) = turns();
-    let second = turns.behind("second");
+    let [second, third] = ["second", "third"].map(|wake| turns.behind(wake));
     turns.pauses_until(at(1025), first);
     let impatient = WaitLimits { patience: Duration::from_millis(300), ..LIMITS };
     assert_eq!(turns.stands(at(1324), &impatient, second, &"second"), Standing::Until(at(1325)));
     assert_eq!(turns.stands(at(1325), &impatient, second, &"second"), Standing::First(None));
+    assert_eq!(turns.stands(at(1325), &impatient, third, &"third"), Standing::Until(at(1625)), "nobody has asked it");
+    // The present first one was not late.
+    assert_eq!(turns.goes(at(1325), second), [Some("third"), None, None]);
+    assert_eq!(turns.silent_from, at(1325));
+    turns.asks(at(1400), &impatient, third);
+    assert_eq!(turns.goes(at(1500), third), [None, None, None]);
+    assert_eq!(turns.silent_from, at(1325));
+}
+
+#[test]
+fn a_server_is_not_silent_when_a_late_first_one_goes() {
+    let (mut turns, first) = turns();
+    let [_, third] = ["second", "third"].map(|wake| turns.behind(wake));
+    turns.pauses_until(at(1025), first);
+    turns.goes(at(10_900), first);
+    assert_eq!(turns.stands(at(11_025), &LIMITS, third, &"third"), Standing::Until(at(11_900)));
 }
 
 #[test]
