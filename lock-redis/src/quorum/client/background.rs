@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::supervised;
+use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use super::member::Member;
@@ -29,14 +30,35 @@ const OWED_AT_ONCE: usize = 1024;
 /// The rest of an operation for which no caller waits.
 pub(super) type Unfinished = BoxFuture<'static, ()>;
 
+/// The task, for those who send it something to finish.
+#[derive(Debug, Clone)]
+pub(super) struct Background {
+    inbox: mpsc::Sender<Unfinished>,
+    /// Its runtime, which is the client's.
+    runtime: Handle,
+}
+
+impl Background {
+    /// Has this finished, or gives it up if there is too much to be finished.
+    pub(super) fn finish(&self, rest: Unfinished) {
+        // Only a runtime that is shut down has ended the task before.
+        let _ = self.inbox.try_send(rest);
+    }
+
+    /// Enters the client's runtime: timers that are made meanwhile are its own.
+    pub(super) fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
+    }
+}
+
 /// Starts the task, on the present runtime, for these members, which say through `pending_added` that they have something to release.
 /// It finishes what it is sent, and ends when the last sender is gone.
-pub(super) fn start(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>) -> mpsc::Sender<Unfinished> {
+pub(super) fn start(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>) -> Background {
     let (sender, inbox) = mpsc::channel(MOST);
     let inbox = Arc::new(Mutex::new(inbox));
     let finish = move || run(members.clone(), pending_added.clone(), inbox.clone());
     tokio::spawn(supervised("quorum", finish));
-    sender
+    Background { inbox: sender, runtime: Handle::current() }
 }
 
 async fn run(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>, inbox: Arc<Mutex<mpsc::Receiver<Unfinished>>>) {
@@ -84,7 +106,7 @@ mod tests {
         let unanswered = Arc::new(());
         let give = || {
             let held = unanswered.clone();
-            let _ = background.try_send(Box::pin(async move {
+            background.finish(Box::pin(async move {
                 std::future::pending::<()>().await;
                 drop(held);
             }));
@@ -104,12 +126,12 @@ mod tests {
     #[tokio::test]
     async fn a_panic_in_what_is_finished_does_not_end_the_task() {
         let background = start(Arc::new([]), Arc::default());
-        let _ = background.try_send(Box::pin(async { resume_unwind(Box::new("a mistake, planted by the test")) }));
+        background.finish(Box::pin(async { resume_unwind(Box::new("a mistake, planted by the test")) }));
         let (finished, mut told) = mpsc::channel(1);
         testing::eventually("something else is finished", testing::PROMPTLY, async || {
             let finished = finished.clone();
             // What is finished beside a mistake may go with it.
-            let _ = background.try_send(Box::pin(async move { finished.try_send(()).unwrap_or_default() }));
+            background.finish(Box::pin(async move { finished.try_send(()).unwrap_or_default() }));
             told.try_recv().is_ok()
         })
         .await;

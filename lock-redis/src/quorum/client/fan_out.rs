@@ -11,23 +11,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::task::noop_waker_ref;
 use futures_util::{FutureExt, StreamExt};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::task::unconstrained;
 
-use super::background::Unfinished;
+use super::background::Background;
 
 /// The time for which an answer is waited for beyond its request's. It matters only if the client's runtime, which times the
 /// requests, stands still.
 const SLACK: Duration = Duration::from_millis(50);
-
-/// The task for answers for which no caller waits.
-#[derive(Debug, Clone)]
-pub(super) struct Background {
-    pub(super) inbox: mpsc::Sender<Unfinished>,
-    /// Its runtime, which is the client's.
-    pub(super) runtime: Handle,
-}
 
 /// The answers of several servers, in the order in which they come.
 ///
@@ -99,7 +89,7 @@ impl<T: Send + 'static> FanOut<T> {
         self.answered.drain(..).for_each(|(_, answer)| look(answer));
         let mut rest: FuturesUnordered<_> = std::mem::take(&mut self.pending).into_iter().collect();
         if !rest.is_empty() {
-            self.finish(Box::pin(async move {
+            self.background.finish(Box::pin(async move {
                 while let Some((_, answer)) = rest.next().await {
                     look(answer);
                 }
@@ -107,15 +97,8 @@ impl<T: Send + 'static> FanOut<T> {
         }
     }
 
-    /// Has what is left finished in the background, or gives it up if there is too much to be finished.
-    fn finish(&self, rest: Unfinished) {
-        // Only a runtime that is shut down has ended the task before.
-        let _ = self.background.inbox.try_send(rest);
-    }
-
     fn poll_all(&mut self, cx: &mut Context<'_>) {
-        // Timers that are made meanwhile are the client's.
-        let _home = self.background.runtime.enter();
+        let _home = self.background.enter();
         let mut i = 0;
         while i < self.pending.len() {
             match Pin::new(&mut self.pending[i]).poll(cx) {
@@ -133,7 +116,7 @@ impl<T: Send + 'static> Drop for FanOut<T> {
     fn drop(&mut self) {
         if !self.pending.is_empty() {
             let rest = join_all(std::mem::take(&mut self.pending));
-            self.finish(Box::pin(async move { drop(rest.await) }));
+            self.background.finish(Box::pin(async move { drop(rest.await) }));
         }
     }
 }

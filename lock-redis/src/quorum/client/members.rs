@@ -10,11 +10,10 @@ use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::Doubts;
 use lock_core::{Error, LeaseOptions, Phase};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::background;
-use super::fan_out::{Background, FanOut};
+use super::background::{self, Background};
+use super::fan_out::FanOut;
 use super::member::Member;
 use crate::client::dial::Dial;
 use crate::client::link::predecessors::Predecessors;
@@ -47,8 +46,7 @@ impl Members {
         let start =
             |dial: &Arc<Dial>| Member::start(dial.clone(), predecessors.clone(), op_timeout, pending_added.clone());
         let all: Arc<[_]> = dials.iter().map(start).collect();
-        let background =
-            Background { inbox: background::start(all.clone(), pending_added), runtime: Handle::current() };
+        let background = background::start(all.clone(), pending_added);
         Self { all, op_timeout, longest_ttl, has_adopted: AtomicBool::new(false), predecessors, background }
     }
 
