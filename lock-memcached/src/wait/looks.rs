@@ -118,8 +118,8 @@ impl WaitQueue {
 
     /// The wake-up of the first one; nothing for a waiter that was passed over.
     fn wake_of(&self, ticket: Ticket) -> Option<Arc<Notify>> {
-        let state = self.state();
-        state.turns.is_first(ticket).then(|| state.wake.clone())
+        let mut state = self.state();
+        state.turns.is_first(ticket).then(|| state.wake.get_or_insert_default().clone())
     }
 
     /// The first one can be handed the lock, as long as the answer lives.

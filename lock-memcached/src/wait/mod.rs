@@ -205,8 +205,9 @@ struct WaitQueue {
 #[derive(Debug)]
 struct QueueState {
     turns: Turns<Arc<Notify>, Offer>,
-    /// Wakes the first one from its pause. Made anew when the first one is passed over: that one would take a wake-up with it.
-    wake: Arc<Notify>,
+    /// Wakes the first one from its pause; made when that pauses, or is woken. Another one for whoever takes its place: one that was passed
+    /// over would take a wake-up with it.
+    wake: Option<Arc<Notify>>,
     /// The last one of this client that was granted the lock.
     holder: Weak<Entry>,
 }
@@ -257,9 +258,9 @@ impl WaitQueues {
     /// Has the first one in this queue look at once, or as soon as others have had their turn: its own pause may be much longer.
     fn wake(&self, key: &Key) {
         if let Some(queue) = self.all().queues.get(key) {
-            let state = queue.state();
+            let mut state = queue.state();
             if state.turns.is_waited_in() {
-                state.wake.notify_one();
+                state.wake.get_or_insert_default().notify_one();
             }
         }
     }
@@ -295,7 +296,7 @@ impl QueueMap {
 impl WaitQueue {
     fn new() -> Self {
         let turns = Turns::new(SystemClock.now());
-        Self { state: Mutex::new(QueueState { turns, wake: Arc::default(), holder: Weak::new() }) }
+        Self { state: Mutex::new(QueueState { turns, wake: None, holder: Weak::new() }) }
     }
 
     /// The instant of the first one's first try, if it is not now.
@@ -322,7 +323,7 @@ impl WaitQueue {
         let mut state = self.state();
         let standing = state.turns.stands(SystemClock.now(), limits, ticket, turn);
         if matches!(standing, Standing::First(_)) {
-            state.wake = Arc::default();
+            state.wake = None;
         }
         standing
     }

@@ -14,6 +14,7 @@ const LASTING: Duration = Duration::from_millis(100);
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_millis(30);
+
 /// Turns in a row, of one client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Fairness {
