@@ -26,3 +26,4 @@ mod shown;
 mod slow;
 mod spans;
 mod texts;
+mod unpolled;

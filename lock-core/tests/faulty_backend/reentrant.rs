@@ -11,17 +11,18 @@ type Outcome = JoinHandle<Result<Option<ReentrantGuard>, Error>>;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-struct Tree {
-    locks: Client<Faulty>,
-    me: Owner,
+/// A reentrant lock, and an owner with many tasks.
+pub(crate) struct Tree {
+    pub(crate) locks: Client<Faulty>,
+    pub(crate) me: Owner,
 }
 
 impl Tree {
-    fn at(lab: &Lab) -> Self {
+    pub(crate) fn at(lab: &Lab) -> Self {
         Self { locks: lab.connect(), me: Owner::new() }
     }
 
-    fn lock(&self) -> ReentrantMutex {
+    pub(crate) fn lock(&self) -> ReentrantMutex {
         self.locks.reentrant("tree")
     }
 
@@ -32,15 +33,15 @@ impl Tree {
         tokio::spawn(call(self.lock(), self.me.clone()))
     }
 
-    fn locking(&self) -> Outcome {
+    pub(crate) fn locking(&self) -> Outcome {
         self.spawn(|lock, me| async move { lock.lock(&me).await.map(Some) })
     }
 
-    fn trying_for(&self, wait: Duration) -> Outcome {
+    pub(crate) fn trying_for(&self, wait: Duration) -> Outcome {
         self.spawn(move |lock, me| async move { lock.try_lock_for(&me, wait).await })
     }
 
-    fn trying(&self) -> Outcome {
+    pub(crate) fn trying(&self) -> Outcome {
         self.spawn(|lock, me| async move { lock.try_lock(&me).await })
     }
 }
@@ -415,73 +416,6 @@ async fn a_try_does_not_wait_behind_a_task_that_begins_to_wait_before_it() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_not_polled_keeps_no_other_task_of_its_owner_from_a_free_lock() {
-    let lab = Lab::new();
-    let tree = Tree::at(&lab);
-    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
-    let lock = tree.lock();
-    let (mut has_the_turn, mut waits_for_it) = (Box::pin(lock.lock(&tree.me)), Box::pin(lock.lock(&tree.me)));
-    assert!(futures_util::poll!(&mut has_the_turn).is_pending() && futures_util::poll!(&mut waits_for_it).is_pending());
-    let polled = tree.locking();
-    held.release().await.unwrap();
-    lab.settle().await;
-    assert!(!polled.is_finished(), "it does not know yet that the turn is not used");
-    // An operation timeout and a second.
-    lab.pass(Duration::from_millis(3_100)).await;
-    assert!(polled.is_finished());
-    let guard = polled.await.unwrap().unwrap().unwrap();
-    // Both are inside when they are polled after all.
-    let others = [has_the_turn.await.unwrap(), waits_for_it.await.unwrap()];
-    for guard in others.into_iter().chain([guard]) {
-        guard.release().await.unwrap();
-    }
-    tree.locks.close().await.unwrap();
-    assert_eq!(lab.store.used(), 0);
-}
-
-#[tokio::test]
-async fn whoever_waits_at_the_gate_enters_with_a_task_that_passed_one_that_is_not_polled() {
-    let lab = Lab::new();
-    let tree = Tree::at(&lab);
-    let held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
-    let lock = tree.lock();
-    let mut has_the_turn = Box::pin(lock.lock(&tree.me));
-    assert!(futures_util::poll!(&mut has_the_turn).is_pending());
-    let early = tree.locking();
-    held.release().await.unwrap();
-    lab.settle().await;
-    assert!(!early.is_finished());
-    // It asks for itself, as the one that has the turn waits.
-    let tried = tree.trying();
-    lab.settle().await;
-    for outcome in [tried, early] {
-        assert!(outcome.is_finished(), "the owner is inside");
-        outcome.await.unwrap().unwrap().unwrap().release().await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_try_does_not_wait_for_a_task_that_waits_although_another_one_has_given_up() {
-    let lab = Lab::new();
-    let tree = Tree::at(&lab);
-    let _held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
-    let lock = tree.lock();
-    let mut waiting = Box::pin(lock.lock(&tree.me));
-    assert!(futures_util::poll!(&mut waiting).is_pending());
-    let gives_up = tree.trying_for(SECOND * 5);
-    // It asks for itself meanwhile: the one that waits is not polled.
-    for _ in 0..11 {
-        lab.pass(Duration::from_millis(500)).await;
-    }
-    assert!(gives_up.await.unwrap().unwrap().is_none());
-    assert!(futures_util::poll!(&mut waiting).is_pending());
-    let tries = tree.trying();
-    lab.settle().await;
-    assert!(tries.is_finished(), "it waits for one that waits");
-    assert!(tries.await.unwrap().unwrap().is_none());
-}
-
-#[tokio::test]
 async fn tasks_of_one_owner_ask_once_however_long_they_wait() {
     let lab = Lab::new();
     let tree = Tree::at(&lab);
@@ -496,26 +430,4 @@ async fn tasks_of_one_owner_ask_once_however_long_they_wait() {
     for waiting in waiting {
         drop(waiting.await.unwrap().unwrap().unwrap());
     }
-}
-
-#[tokio::test]
-async fn a_wait_behind_one_that_is_not_polled_ends_when_the_client_is_closed() {
-    let lab = Lab::new();
-    let tree = Tree::at(&lab);
-    let _held = lab.store.connect().reentrant("tree").lock(&Owner::new()).await.unwrap();
-    let lock = tree.lock();
-    let mut left = Box::pin(lock.lock(&tree.me));
-    assert!(futures_util::poll!(&mut left).is_pending());
-    let polled = tree.locking();
-    lab.settle().await;
-    let closing = tokio::spawn({
-        let locks = tree.locks.clone();
-        async move { locks.close().await }
-    });
-    lab.settle().await;
-    assert!(polled.is_finished());
-    assert_eq!(polled.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    drop(left);
-    lab.settle().await;
-    closing.await.unwrap().unwrap();
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use lock_core::clock::{BootInstant, Deadline};
 use lock_memcached::machine::{
-    AfterTry, EpochWatch, GateVerdict, HandOverAnswer, HandedOver, NotNow, Standing, Ticket, Tried, Turns, WaitLimits,
+    AfterTry, EpochWatch, GateVerdict, HandOverAnswer, HandedOver, NotNow, Standing, Tried, Turns, WaitLimits,
 };
 
-use super::server::{Nonce, Own, Reply, Request, SeenEpoch, Server};
+use super::server::{Own, Reply, Request, SeenEpoch, Server};
+use super::waiter::{Phase, Waiter};
 use super::{LONGEST, MARGIN, Mutant, OP_TIMEOUT, TTL, instant, since_1970};
 
 /// Pause between two looks; no time passes within a second.
@@ -35,62 +36,6 @@ pub(super) struct Client {
     pub(super) sleeps_on: bool,
     /// Whether a first one that dallies is late. Otherwise nobody takes its place, and there are a tenth of the states.
     may_be_late: bool,
-}
-
-/// One attempt after the other.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Waiter {
-    pub(super) nonce: Nonce,
-    /// The number of attempts that are left.
-    pub(super) left: u8,
-    pub(super) phase: Phase,
-    ticket: Option<Ticket>,
-    /// The request that is under way, when it was sent, and its answer.
-    pub(super) asks: Option<(Request, u8, Option<Reply>)>,
-    was_ours: bool,
-    /// The second before which a request that was not answered may be carried out.
-    unsure_until: u8,
-    /// Whether it has given up.
-    is_gone: bool,
-    /// Whether it is kept without being polled.
-    pub(super) is_still: bool,
-    /// The second until which it sleeps behind others.
-    sleeps_until: u8,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
-    /// It does not want the lock yet.
-    Idle,
-    /// It stands behind others.
-    Behind,
-    /// It is the first one, and about to try.
-    First,
-    /// It has asked.
-    Asking,
-    /// It looks again in this second at the latest.
-    Pausing(u8),
-    /// A holder has taken its offer.
-    Handed,
-    Holding {
-        until: u8,
-        own: Own,
-    },
-    /// It hands the lock to that waiter.
-    HandingOver {
-        to: usize,
-        until: u8,
-        own: Own,
-    },
-    /// It releases the lock, after a hand-over that came to this.
-    Releasing {
-        handed: HandedOver,
-        own: Own,
-        until: u8,
-    },
-    /// It looks for what it may have.
-    Undoing,
-    Done,
 }
 
 impl Client {
@@ -463,53 +408,6 @@ impl Client {
             return self.waiters[at].ends(now);
         }
         self.waiters[at].phase = Phase::Releasing { handed, own, until };
-    }
-}
-
-impl Waiter {
-    fn asks(&mut self, request: Request, now: u8) {
-        self.asks = Some((request, now, None));
-    }
-
-    /// It has nothing; or, if something was not answered, it may have something yet.
-    fn ends(&mut self, now: u8) {
-        self.phase = match self.left {
-            _ if now < self.unsure_until => Phase::Undoing,
-            0 => Phase::Done,
-            _ => Phase::Idle,
-        };
-        if self.phase != Phase::Undoing {
-            self.unsure_until = 0;
-        }
-    }
-
-    /// The item as long as it believes to hold the lock, and until when.
-    pub(super) fn believes(&self, now: u8) -> Option<(Own, u8)> {
-        match self.phase {
-            Phase::Holding { until, own } if now < until => Some((own, until)),
-            _ => None,
-        }
-    }
-
-    /// Whether it knows that it has nothing at the server.
-    pub(super) fn has_nothing(&self, now: u8) -> bool {
-        let idle = matches!(self.phase, Phase::Idle | Phase::Behind | Phase::First | Phase::Pausing(_) | Phase::Done);
-        idle && now >= self.unsure_until
-    }
-
-    /// The item that it knows.
-    pub(super) fn own(&self) -> Option<Own> {
-        match self.phase {
-            Phase::Holding { own, .. } | Phase::HandingOver { own, .. } | Phase::Releasing { own, .. } => Some(own),
-            _ => None,
-        }
-    }
-
-    /// Whether it waits, and may give up.
-    pub(super) fn waits(&self) -> bool {
-        let waits =
-            matches!(self.phase, Phase::Behind | Phase::First | Phase::Asking | Phase::Pausing(_) | Phase::Handed);
-        waits && !self.is_gone
     }
 }
 

@@ -15,14 +15,16 @@ mod calm;
 mod client;
 mod mutant;
 mod server;
+mod waiter;
 
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 use stateright::{Model, Property};
 
-use client::{Client, Phase, Waiter};
+use client::Client;
 use server::{FIRST_CAS, Item, Own, Request, Server};
+use waiter::{Phase, Waiter};
 
 pub use mutant::Mutant;
 
