@@ -93,6 +93,25 @@ async fn a_server_that_was_away_hears_of_the_release_of_an_adopted_lease_that_it
     is_told_late(&servers, "adopted", grant, faults).await;
 }
 
+/// Nothing keeps its client but the guard, as it is where a lock is released last of all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_away_hears_of_a_release_that_its_client_did_last_of_all() {
+    let Some(servers) = Servers::start().await else { return };
+    let (link, config) = Link::of(&servers);
+    let locks = QuorumLocks::connect_with(config).await.unwrap();
+    let held = servers.hold_everywhere(&locks.mutex("last").with_ttl(ms(60_000))).await;
+    drop(locks);
+    let (grant, faults) = (held.grant_id(), link.cut().await);
+    held.release().await.unwrap();
+    assert_eq!(servers.holding(ALL, "last", grant).await, [AWAY]);
+    for fault in faults {
+        fault.heal().unwrap();
+    }
+    eventually("no server has it", ms(8000), async || servers.holding(ALL, "last", grant).await.is_empty()).await;
+    let is_gone = async || link.0.open_connections() == 0;
+    eventually("the client, which is gone, has no connection", ms(8000), is_gone).await;
+}
+
 /// It would keep the others from a majority when another server is down, although the lock was left for less.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_away_when_a_lock_was_left_does_not_keep_it_for_as_long_as_it_was_extended() {

@@ -73,8 +73,8 @@ async fn refused_renewal(cx: &Cx, text: &str) -> Verdict {
 
 async fn refused_release(cx: &Cx, text: &str) -> Verdict {
     let (lock, links) = cx.linked().await?;
-    // Not to be renewed meanwhile.
-    let held = lock.with_ttl(ms(10_000)).lock().await?;
+    // Not to be renewed meanwhile. The client goes on for as long as this handle does.
+    let held = lock.clone().with_ttl(ms(10_000)).lock().await?;
     let refusal = links.inject(&next_request(cx, text));
     let released = soon("the release ends", op_timeout() + ms(500), held.release()).await?;
     refusal.applied().await?;

@@ -1,5 +1,6 @@
 //! The one task of a client: it waits for the answers for which no caller waits, and releases what servers that could
-//! not be reached still hold. When the client is gone it finishes the former, and closes the connections.
+//! not be reached still hold. When the client is gone it finishes the former, goes on with the latter for one operation timeout at most,
+//! and closes the connections.
 //!
 //! It waits for [`MOST`] operations at once, and as many more stand before it: those that end while nobody answers for an
 //! operation timeout. The requests of further ones are given up, which costs nothing but time: a release among them is pending
@@ -14,7 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use lock_core::clock::{Clock, SystemClock};
 use lock_core::driver::supervised;
 use tokio::runtime::{EnterGuard, Handle};
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 
 use super::member::Member;
 
@@ -51,31 +52,47 @@ impl Background {
     }
 }
 
-/// Starts the task, on the present runtime, for these members, which say through `pending_added` that they have something to release.
-/// It finishes what it is sent, and ends when the last sender is gone.
-pub(super) fn start(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>) -> Background {
+/// Starts the task, on the present runtime, for these members, which say through `pending_added` that they have something to release, and
+/// whose `connections` tell when one is made. It finishes what it is sent, and ends when the last sender is gone.
+pub(super) fn start(
+    members: Arc<[Arc<Member>]>,
+    pending_added: Arc<Notify>,
+    connections: watch::Receiver<u64>,
+) -> Background {
     let (sender, inbox) = mpsc::channel(MOST);
     let inbox = Arc::new(Mutex::new(inbox));
-    let finish = move || run(members.clone(), pending_added.clone(), inbox.clone());
+    let finish = move || run(members.clone(), pending_added.clone(), connections.clone(), inbox.clone());
     tokio::spawn(supervised("quorum", finish));
     Background { inbox: sender, runtime: Handle::current() }
 }
 
-async fn run(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>, inbox: Arc<Mutex<mpsc::Receiver<Unfinished>>>) {
+async fn run(
+    members: Arc<[Arc<Member>]>,
+    pending_added: Arc<Notify>,
+    mut connections: watch::Receiver<u64>,
+    inbox: Arc<Mutex<mpsc::Receiver<Unfinished>>>,
+) {
     // For this task alone; one that takes its place after a panic goes on with it.
     let mut inbox = inbox.lock().await;
     let mut rest = FuturesUnordered::new();
     let mut look_at = SystemClock.now().plus(LOOK_EVERY);
+    // The instant at which what is pending is left to the servers, once the client is gone.
+    let mut over_at = None;
     loop {
         let has_pending = members.iter().any(|member| member.has_pending());
+        let is_idle = !has_pending && rest.is_empty();
+        if over_at.is_some_and(|over_at| is_idle || SystemClock.now() >= over_at) {
+            break;
+        }
         tokio::select! {
-            next = inbox.recv(), if rest.len() < MOST => match next {
+            next = inbox.recv(), if over_at.is_none() && rest.len() < MOST => match next {
                 Some(next) => rest.push(next),
-                None => break,
+                None => over_at = Some(SystemClock.now().plus(op_timeout(&members))),
             },
             Some(()) = rest.next() => {}
             () = pending_added.notified() => {}
-            () = SystemClock.sleep_until(look_at), if has_pending => {}
+            Ok(()) = connections.changed(), if has_pending => look_at = SystemClock.now(),
+            () = SystemClock.sleep_until(look_at.min(over_at.unwrap_or(look_at))), if has_pending => {}
         }
         let now = SystemClock.now();
         if now >= look_at {
@@ -92,6 +109,11 @@ async fn run(members: Arc<[Arc<Member>]>, pending_added: Arc<Notify>, inbox: Arc
     }
 }
 
+/// Returns the operation timeout of the client that has these members.
+fn op_timeout(members: &[Arc<Member>]) -> Duration {
+    members.first().map(|member| member.op_timeout).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::resume_unwind;
@@ -102,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_operations_are_finished_at_once_than_the_bound_says() {
-        let background = start(Arc::new([]), Arc::default());
+        let background = start(Arc::new([]), Arc::default(), watch::channel(0).1);
         let unanswered = Arc::new(());
         let give = || {
             let held = unanswered.clone();
@@ -125,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_in_what_is_finished_does_not_end_the_task() {
-        let background = start(Arc::new([]), Arc::default());
+        let background = start(Arc::new([]), Arc::default(), watch::channel(0).1);
         background.finish(Box::pin(async { resume_unwind(Box::new("a mistake, planted by the test")) }));
         let (finished, mut told) = mpsc::channel(1);
         testing::eventually("something else is finished", testing::PROMPTLY, async || {

@@ -24,7 +24,7 @@ use crate::store::reply::Fields;
 pub(in crate::quorum) struct Member {
     pub(in crate::quorum) link: Arc<Link>,
     queue: Arc<SendQueue>,
-    op_timeout: Duration,
+    pub(super) op_timeout: Duration,
     /// The releases that could not be confirmed so far.
     pending: PendingReleases,
     /// Tells the background task of a release that has become pending.

@@ -46,7 +46,7 @@ impl Members {
         let start =
             |dial: &Arc<Dial>| Member::start(dial.clone(), predecessors.clone(), op_timeout, pending_added.clone());
         let all: Arc<[_]> = dials.iter().map(start).collect();
-        let background = background::start(all.clone(), pending_added);
+        let background = background::start(all.clone(), pending_added, predecessors.made());
         Self { all, op_timeout, longest_ttl, has_adopted: AtomicBool::new(false), predecessors, background }
     }
 

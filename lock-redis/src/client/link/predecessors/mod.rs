@@ -95,7 +95,7 @@ impl Predecessors {
     }
 
     /// Changes with every new connection.
-    pub(in crate::client) fn made(&self) -> watch::Receiver<u64> {
+    pub(crate) fn made(&self) -> watch::Receiver<u64> {
         self.made.subscribe()
     }
 
