@@ -1,6 +1,7 @@
 //! Several workers share one counter under one lock. One of them is killed while it holds the lock, another one stalls
 //! past the end of its lease and then writes; the counter comes out right all the same.
 
+mod arguments;
 mod fenced_counter;
 mod place;
 
@@ -10,13 +11,12 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::error::ErrorKind as Usage;
-use clap::{CommandFactory, Parser};
 use lock_core::{ErrorKind, Locks};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use self::arguments::{Arguments, Wish};
 use self::fenced_counter::{Caller, FencedCounter, Plan, Reply, Say, Wire};
 use self::place::Place;
 
@@ -26,61 +26,26 @@ const LOCK: &str = "quickstart/counter";
 /// The time that a worker takes from reading the counter to writing it.
 const WORK: Duration = Duration::from_millis(40);
 
+/// The exit code after a command line that is wrong.
+const USAGE: u8 = 2;
+
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
-#[derive(Parser, Debug)]
-#[command(
-    name = "quickstart",
-    about = "Workers count together under one distributed lock; one is killed, one stalls, no update is lost",
-    after_help = "\
-Examples (put the arguments after `--` when you run it through cargo):
-  quickstart                                        in memory, no server needed
-  quickstart redis://127.0.0.1:6379                 on a Redis or Valkey server (feature redis)
-  quickstart redis://127.0.0.1:6379 --processes 5   the same with real processes and a real SIGKILL
-  quickstart zk://127.0.0.1:2181                    on ZooKeeper, where a dead holder blocks for 4 s at least
-                                                    (feature zookeeper)
-
-The exit code is 0 if no two workers ever held the lock at once and no update was lost."
-)]
-struct Cli {
-    /// The server, as redis://host:port or zk://host:port; without it the locks live in this process
-    url: Option<String>,
-
-    /// The number of workers, each in a thread with a client of its own
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..=32))]
-    workers: u32,
-
-    /// Run this many workers as processes instead; needs a server
-    #[arg(long, value_name = "N", conflicts_with = "workers", value_parser = clap::value_parser!(u32).range(3..=32))]
-    processes: Option<u32>,
-
-    /// The number of times that each worker takes the lock
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(4..=1000))]
-    rounds: u32,
-
-    /// The ms for which the lock outlives a holder that is not heard of any more
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(300..=10_000))]
-    ttl: u64,
-
-    /// The number of this worker, for the children of --processes
-    #[arg(long, hide = true, requires = "resource")]
-    child: Option<u32>,
-
-    /// The address of the counter, for the children of --processes
-    #[arg(long, hide = true)]
-    resource: Option<SocketAddr>,
-}
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    if cli.processes.is_some() && cli.url.is_none() {
-        let what = "--processes needs a server: locks in memory are not shared between processes. \
-                    Give a URL, such as redis://127.0.0.1:6379";
-        Cli::command().error(Usage::MissingRequiredArgument, what).exit();
-    }
-    let clean = match (cli.child, cli.resource) {
-        (Some(worker), Some(resource)) => child(&cli, worker, resource).map(|()| true),
-        _ => run(&cli),
+    let arguments = match Arguments::read(std::env::args_os().skip(1)) {
+        Ok(Wish::Run(arguments)) => arguments,
+        Ok(Wish::Help) => {
+            print!("{}", arguments::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("error: {error}\n\nFor more information, try '--help'.");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let clean = match arguments.child {
+        Some((worker, resource)) => child(&arguments, worker, resource).map(|()| true),
+        None => run(&arguments),
     };
     match clean {
         Ok(true) => ExitCode::SUCCESS,
@@ -99,17 +64,17 @@ fn main() -> ExitCode {
 
 /// The whole show; whether the lock kept its promise.
 #[tokio::main]
-async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
-    let place = cli.place()?;
+async fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    let place = arguments.place()?;
     // Find a missing server before any worker starts, and a configuration without tokens.
     let locks = place.connect().await?;
     locks.mutex(LOCK).fenced()?;
-    let count = cli.processes.unwrap_or(cli.workers);
-    let kind = if cli.processes.is_some() { "processes" } else { "threads" };
+    let (count, ttl) = (arguments.workers, arguments.ttl);
+    let kind = if arguments.in_processes { "processes" } else { "threads" };
     println!(
         "{count} {kind} share one counter under the lock {LOCK:?} on {}, TTL {} ms.",
         locks.backend_name(),
-        cli.ttl
+        ttl.as_millis()
     );
     println!("Each reads the counter, works for {} ms, and writes one more.\n", WORK.as_millis());
     println!("    time  who                   token      waited  what");
@@ -119,20 +84,20 @@ async fn run(cli: &Cli) -> Result<bool, Box<dyn Error + Send + Sync>> {
     let resource = FencedCounter::new(Plan {
         kill: all + 2,
         stall: 2 * all + 1,
-        stall_for: place.outlives(cli.ttl()) + Duration::from_secs(1),
+        stall_for: place.outlives(ttl) + Duration::from_secs(1),
     });
     let mut workers = JoinSet::new();
-    if cli.processes.is_some() {
+    if arguments.in_processes {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         tokio::spawn(resource.clone().serve(listener));
         for worker in 1..=count {
-            workers.spawn(process(worker, cli, address, resource.enlist(worker))?);
+            workers.spawn(process(worker, arguments, address, resource.enlist(worker))?);
         }
     } else {
         for worker in 1..=count {
             let (place, resource, killed) = (place.clone(), resource.clone(), resource.enlist(worker));
-            let (rounds, ttl) = (cli.rounds, cli.ttl());
+            let rounds = arguments.rounds;
             workers.spawn_blocking(move || thread(worker, &place, resource, killed, rounds, ttl));
         }
     }
@@ -211,13 +176,13 @@ fn thread(
 /// A worker in a process of its own.
 fn process(
     worker: u32,
-    cli: &Cli,
+    arguments: &Arguments,
     resource: SocketAddr,
     killed: oneshot::Receiver<()>,
 ) -> std::io::Result<impl Future<Output = Outcome> + use<>> {
     let mut child = tokio::process::Command::new(std::env::current_exe()?)
-        .args(&cli.url)
-        .args(["--rounds", &cli.rounds.to_string(), "--ttl", &cli.ttl.to_string()])
+        .args(&arguments.url)
+        .args(["--rounds", &arguments.rounds.to_string(), "--ttl", &arguments.ttl.as_millis().to_string()])
         .args(["--child", &worker.to_string(), "--resource", &resource.to_string()])
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -239,17 +204,7 @@ fn process(
 
 /// The other side of [`process`]. One thread, so that a stall stops everything, as it does for a suspended machine.
 #[tokio::main(flavor = "current_thread")]
-async fn child(cli: &Cli, worker: u32, resource: SocketAddr) -> Outcome {
+async fn child(arguments: &Arguments, worker: u32, resource: SocketAddr) -> Outcome {
     let resource = Caller::There(Wire::new(TcpStream::connect(resource).await?));
-    work(worker, cli.place()?.connect().await?, resource, cli.rounds, cli.ttl()).await
-}
-
-impl Cli {
-    fn place(&self) -> Result<Place, String> {
-        Place::of(self.url.as_deref())
-    }
-
-    fn ttl(&self) -> Duration {
-        Duration::from_millis(self.ttl)
-    }
+    work(worker, arguments.place()?.connect().await?, resource, arguments.rounds, arguments.ttl).await
 }
