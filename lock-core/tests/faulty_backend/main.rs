@@ -10,6 +10,7 @@ mod ends;
 mod fenced;
 mod gone;
 mod keeper;
+mod kept;
 mod lab;
 mod late;
 mod leave;

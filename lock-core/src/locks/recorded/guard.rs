@@ -1,5 +1,6 @@
 //! The guard of a mutex with a record beside it.
 
+use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::RecordedMutex;
 use crate::driver::bound::bounded;
 use crate::driver::{Record, RecordWrite};
 use crate::error::{Error, Phase};
-use crate::lease::{Lease, LeaveError};
+use crate::lease::{Attended, Lease, LeaveError};
 use crate::locks::FencedMutexGuard;
 use crate::loss::LossReason;
 use crate::token::FencingToken;
@@ -91,6 +92,32 @@ impl RecordedGuard {
             return Err(self.lock.named(Error::invalid(Phase::Hold, what)));
         }
         self.put(Some(data), Phase::Hold).await.map(|_| ())
+    }
+
+    /// Runs `work`, and has the lease renewed meanwhile only as long as this call is polled: for a call that returns the guard later. A guard
+    /// inside a future is renewed for as long as somebody keeps that future, polled or not; here the lock is free after one TTL without a
+    /// poll. `work` is not dropped when the lock is lost: see [`while_held`](Lease::while_held).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::{Error, RecordedGuard, RecordedMutex};
+    ///
+    /// async fn announced(lock: &RecordedMutex) -> Result<RecordedGuard, Error> {
+    ///     let guard = lock.lock().await?;
+    ///     guard.while_polled(guard.write(b"http://10.0.0.7:8080")).await?;
+    ///     Ok(guard) // renewed by itself from now on
+    /// }
+    ///
+    /// announced(&locks.recorded("report")?).await?.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it drops `work`; the guard is renewed by itself again.
+    pub async fn while_polled<T>(&self, work: impl Future<Output = T>) -> T {
+        Attended::of(self).during(work).await
     }
 
     pub(super) async fn put(&self, data: Option<&[u8]>, phase: Phase) -> Result<Record, Error> {

@@ -13,6 +13,7 @@ use crate::driver::bound::before;
 use crate::driver::wait::pauses;
 use crate::driver::{Guarantee, Record, RecordBackend, Support};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::Attended;
 use crate::lease::keeper::Keeper;
 use crate::locks::{FencedGuard, FencedMutexGuard, Mutex};
 use crate::name::LockName;
@@ -364,7 +365,7 @@ impl RecordedMutex {
         let now = self.core.keeper.clock.now();
         let (patience, op_timeout) = (self.core.options.patience, self.core.options.op_timeout);
         let end = if end > now { end.min(now.plus(patience.max(op_timeout))) } else { now.plus(op_timeout) };
-        match self.stamp(&guard, end, tries).await {
+        match Attended::of(&guard).during(self.stamp(&guard, end, tries)).await {
             Ok(record) => {
                 guard.record = record;
                 Ok(guard)
