@@ -16,6 +16,7 @@ mod late;
 mod leave;
 mod metrics;
 mod multi;
+mod newer;
 mod outage;
 mod own;
 mod permits;

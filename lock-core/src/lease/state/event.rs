@@ -20,6 +20,9 @@ pub enum Event {
     },
     /// The server announced that the grant is gone.
     Notice(LossReason),
+    /// The server has refused what it lets only the latest holder do: the grant is gone, or a newer one has been before it. It is given
+    /// up, also at the server.
+    Refused,
     /// The server may have forgotten the grant: verify it now.
     Suspect,
     /// The holder releases the lock; from now on nothing is renewed and no loss is signalled.

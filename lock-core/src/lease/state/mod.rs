@@ -253,6 +253,10 @@ impl LeaseState {
                     self.renew_at = now.plus(pause.min(LONGEST_RETRY));
                 }
             }
+            Event::Refused => {
+                self.lose(LossReason::Taken, true, &mut actions);
+                return actions;
+            }
             Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice(reason) => {
                 // The server says that nothing is there: nothing is to be discarded.
                 self.lose(reason, false, &mut actions);

@@ -439,6 +439,16 @@ fn an_attended_lease_asks_again_without_an_answer_and_never_for_more_than_one_tt
 }
 
 #[test]
+fn a_lease_whose_holder_is_refused_is_lost_and_given_up_at_the_server() {
+    let mut refused = lease(LeaseOptions::new(TTL));
+    let actions = refused.step(at(500), Event::Refused);
+    assert_eq!((actions.lost, actions.discard), (Some(LossReason::Taken), true));
+    let mut released = lease(LeaseOptions::new(TTL));
+    released.step(at(500), Event::Release);
+    assert_eq!(released.step(at(600), Event::Refused), Actions::default());
+}
+
+#[test]
 fn a_lease_that_was_extended_for_longer_than_its_holder_asks_for_is_not_renewed_all_the_time() {
     let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(0), answer(0, Answer::Renewed(DAY)));
