@@ -106,7 +106,8 @@ impl Election {
 
     /// Sets how long before its lease can end a leader stops leading: a tenth of the TTL by default, and at most a third of it, which a
     /// renewal in time leaves untouched. Where servers keep a lock for less than its TTL at a time, as ZooKeeper does with a shorter
-    /// session, it is shorter in proportion.
+    /// session, it is shorter in proportion. Give a client with a long margin a session of three of ZooKeeper's ticks or more: of a shorter one
+    /// heartbeats may leave less than the margin, and a term ends although all is well.
     ///
     /// # Examples
     /// ```
