@@ -106,7 +106,8 @@ impl Election {
 
     /// Sets how long before its lease can end a leader stops leading: a tenth of the TTL by default, and at most a third of it, which a
     /// renewal in time leaves untouched. Where servers keep a lock for less than its TTL at a time, as ZooKeeper does with a shorter
-    /// session, it is shorter in proportion.
+    /// session, it is shorter in proportion. Give a client with a long margin a session of three of ZooKeeper's ticks or more: of a shorter one
+    /// heartbeats may leave less than the margin, and a term ends although all is well.
     ///
     /// # Examples
     /// ```
@@ -173,7 +174,8 @@ impl Election {
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. The record may be stamped, and may hold this
-    /// process's address, of a term that is over.
+    /// process's address, of a term that is over. One that is kept without being polled (in a `select!` loop, say) may keep everybody from
+    /// leading: for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         let margin = self.checked_margin()?;
         let announcement = Announcement { address: self.address.clone() }.to_bytes(self.lock.name())?;
@@ -183,7 +185,7 @@ impl Election {
         let foreign = if found.data.is_empty() { None } else { Announcement::of(found, self.lock.name()).err() };
         let announced = match foreign {
             Some(error) => Err(error),
-            None => guard.write(&announcement).await,
+            None => guard.while_polled(guard.write(&announcement)).await,
         };
         if let Err(error) = announced {
             // Not in the background: who campaigns again is not to meet its own lock.
@@ -194,7 +196,7 @@ impl Election {
         let mut kept = ttl;
         if guard.remaining() < ttl / 10 * 9 {
             let (clock, sent_at) = (self.lock.clock(), self.lock.clock().now());
-            if let Err(error) = guard.extend(ttl).await {
+            if let Err(error) = guard.while_polled(guard.extend(ttl)).await {
                 return Err(after_release(guard, error).await);
             }
             // What the servers keep at a time may be less than the TTL: a session, say. It counts from the request, however late the
@@ -230,7 +232,8 @@ impl Election {
     /// else in the place of the lock or its record ([`ErrorKind::Protocol`]). Whoever gets one does not stand for election any more.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is released in the background.
+    /// A dropped call drops `body`, and the lock is released in the background. One that is kept without being polled (in a `select!` loop, say)
+    /// keeps the lock, and everybody else from leading, for as long as it is kept.
     pub async fn run<T, B, F>(&self, mut body: B) -> Result<T, Error>
     where
         B: FnMut(Term) -> F,

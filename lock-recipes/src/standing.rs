@@ -26,9 +26,15 @@ struct Latest {
 }
 
 impl Standing {
-    /// A term of this process has begun.
+    /// A term of this process has begun. One that is told late does not take the place of a later one that leads.
     pub(crate) fn begin(&self, term: &Term) {
-        *self.latest() = Latest { term: term.past(), cools_until: None };
+        let mut latest = self.latest();
+        // Of one that is over the number says nothing: a server that has lost its data begins its tokens anew.
+        if latest.term.leading().is_some_and(|present| present.number() > term.number()) {
+            return;
+        }
+        *latest = Latest { term: term.past(), cools_until: None };
+        drop(latest);
         self.changes.send_replace(());
     }
 
@@ -80,7 +86,34 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::memory::MemoryStore;
+
     use super::*;
+
+    /// The task of a clone may stand still between its grant and the beginning of its term.
+    #[tokio::test]
+    async fn a_term_that_begins_late_hides_no_later_one_that_leads() {
+        let store = MemoryStore::new();
+        let standing = Standing::default();
+        let begun = async |store: &MemoryStore| {
+            let guard = store.connect().recorded("leader").unwrap().lock().await.unwrap();
+            Term::begin(guard, Duration::ZERO, standing.changes())
+        };
+        let earlier = begun(&store).await;
+        store.lose("leader");
+        let present = begun(&store).await;
+        standing.begin(&present);
+        standing.begin(&earlier);
+        assert_eq!(standing.term().map(|term| term.number()), Some(present.number()));
+        drop(present);
+        let after_a_restart = begun(&MemoryStore::new()).await;
+        standing.begin(&after_a_restart);
+        assert_eq!(
+            standing.term().map(|term| term.number()),
+            Some(after_a_restart.number()),
+            "of a server without data"
+        );
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_without_campaigns_lasts_for_a_year_at_most() {

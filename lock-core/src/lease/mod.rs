@@ -6,6 +6,7 @@
 //! Lock, grant and lease are three things. A lock is a name. A grant is one success of an attempt, with a random id. A lease is the time for
 //! which that grant is believed in, and only [`state`] judges it.
 
+mod attended;
 mod background;
 mod ended;
 mod expires_within;
@@ -22,6 +23,7 @@ pub mod state;
 mod table;
 mod work;
 
+pub(crate) use attended::Attended;
 pub use ended::{Ended, Ending};
 pub use expires_within::ExpiresWithin;
 pub(crate) use grant::LiveGrant;

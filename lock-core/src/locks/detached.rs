@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::acquire::{AcquireRequest, Core, Wait};
 use crate::driver::{AdoptBackend, Attempt, Guarantee, Kind, Support};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::Attended;
 use crate::locks::MutexGuard;
 use crate::name::LockName;
 use crate::options::LeaseOptions;
@@ -63,7 +64,7 @@ impl DetachedMutex {
             return Err(DetachError { guard, error });
         }
         // It may have been handed over for a short time, and has waited for its next renewal.
-        if let Err(error) = guard.extend(guard.attempt_ttl()).await {
+        if let Err(error) = Attended::of(&guard).during(guard.extend(guard.attempt_ttl())).await {
             return Err(DetachError { guard, error });
         }
         if !guard.is_answered() {

@@ -252,7 +252,8 @@ impl Once {
     /// If the job does, after that was recorded or, if it cannot be, logged.
     ///
     /// # Cancel safety
-    /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone.
+    /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone. A call that is kept without being
+    /// polled (in a `select!` loop, say) keeps the lock for as long as it is kept.
     pub async fn run<T, J, F>(&self, slot: impl Into<Slot>, job: J) -> Result<Outcome<T>, OnceError<T>>
     where
         J: FnOnce(FencingToken) -> F,
@@ -284,7 +285,8 @@ impl Once {
     /// If the job does, after that was recorded or, if it cannot be, logged.
     ///
     /// # Cancel safety
-    /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone.
+    /// A dropped call drops the job. A slot that was begun by then counts as begun by somebody who has gone. A call that is kept without being
+    /// polled (in a `select!` loop, say) keeps the lock for as long as it is kept.
     pub async fn try_run<T, E, J, F>(
         &self,
         slot: impl Into<Slot>,
@@ -322,10 +324,11 @@ impl Once {
     /// [`ErrorKind::Indeterminate`]: the slots may be forgotten, and asking again is sound.
     ///
     /// # Cancel safety
-    /// May be carried out although the future was dropped.
+    /// May be carried out although the future was dropped. One that is kept without being polled (in a `select!` loop, say) may keep the lock:
+    /// for up to one TTL, on ZooKeeper for as long as its client lives.
     pub async fn forget(&self) -> Result<bool, Error> {
         let Some(guard) = self.lock.try_lock_for(self.wait).await? else { return Ok(false) };
-        if let Err(error) = self.write(&guard, &[]).await {
+        if let Err(error) = guard.while_polled(self.write(&guard, &[])).await {
             return Err(after_release(guard, error).await);
         }
         release(guard).await;

@@ -69,7 +69,7 @@ impl Once {
     pub(super) async fn refresh(&self, seen: &Progress) {
         let Ok(Some(guard)) = self.lock.try_lock().await else { return };
         if self.progress(Some(guard.record())).is_ok_and(|found| found.as_ref() == Some(seen)) {
-            self.tell_failure(guard.write(&seen.refreshed().to_bytes()).await);
+            self.tell_failure(guard.while_polled(guard.write(&seen.refreshed().to_bytes())).await);
         }
         release(guard).await;
     }

@@ -20,6 +20,9 @@ pub enum Event {
     },
     /// The server announced that the grant is gone.
     Notice(LossReason),
+    /// The server has refused what it lets only the latest holder do: the grant is gone, or a newer one has been before it. It is given
+    /// up, also at the server.
+    Refused,
     /// The server may have forgotten the grant: verify it now.
     Suspect,
     /// The holder releases the lock; from now on nothing is renewed and no loss is signalled.
@@ -27,6 +30,10 @@ pub enum Event {
     /// Somebody else who holds by the same grant asks for these options: the strongest of all count from now on. The longest hold
     /// stays as it was granted.
     Require(LeaseOptions),
+    /// The lock is a call's that is not over yet: from now on, until [`Require`](Event::Require), nothing is renewed by choice.
+    Attend,
+    /// The holder asks for one TTL from now on, once.
+    Prolong,
     /// A release has found that the grant was gone already: it was lost while it was held.
     NotHeld(LossReason),
 }

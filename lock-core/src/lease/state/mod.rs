@@ -64,6 +64,8 @@ pub struct LeaseState {
     suspect_since: BootInstant,
     /// Whether no renewal that was sent since then has confirmed the grant.
     is_suspected: bool,
+    /// Whether the holder has asked for a renewal, and none was answered since.
+    is_prolonged: bool,
 }
 
 impl LeaseState {
@@ -87,6 +89,7 @@ impl LeaseState {
             may_last_until: grant.sent_at.plus(options.ttl.max(grant.valid_for)),
             suspect_since: grant.sent_at,
             is_suspected: false,
+            is_prolonged: false,
         };
         state.extend_to(grant.sent_at, grant.valid_for, options.ttl);
         if grant.claim {
@@ -222,6 +225,17 @@ impl LeaseState {
             }
             Event::Tick | Event::Release | Event::NotHeld(_) => {}
             Event::Require(options) => self.require(options, now),
+            Event::Attend => {
+                self.options.auto_renew = false;
+                if !self.is_renewed() {
+                    self.renew_at = BootInstant::FAR_FUTURE;
+                }
+            }
+            Event::Prolong => {
+                self.asked_until = self.asked_until.max(now.plus(self.options.ttl));
+                self.is_prolonged = true;
+                self.renew_at = self.renew_at.min(now);
+            }
             Event::Suspect => {
                 self.suspect_since = now;
                 self.verify_at(now);
@@ -238,6 +252,10 @@ impl LeaseState {
                 if self.is_renewed() {
                     self.renew_at = now.plus(pause.min(LONGEST_RETRY));
                 }
+            }
+            Event::Refused => {
+                self.lose(LossReason::Taken, true, &mut actions);
+                return actions;
             }
             Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice(reason) => {
                 // The server says that nothing is there: nothing is to be discarded.
@@ -261,13 +279,17 @@ impl LeaseState {
         self.unanswered = 0;
         self.claimed = true;
         self.asked_until = self.asked_until.max(sent_at.plus(asked));
+        self.is_prolonged = false;
         self.extend_to(sent_at, valid_for, asked);
         if sent_at < self.suspect_since {
             // The server may have forgotten the grant after it gave this answer, unless a later one has confirmed it already.
             if self.is_suspected {
                 self.verify_at(now);
             }
-        } else if std::mem::take(&mut self.is_suspected) && !self.is_renewed() {
+        } else {
+            self.is_suspected = false;
+        }
+        if !self.is_renewed() {
             self.renew_at = BootInstant::FAR_FUTURE;
         }
         if now >= self.deadline {
@@ -315,9 +337,9 @@ impl LeaseState {
     }
 
     /// Whether the keeper renews this lease: by choice, because it has to be claimed first, because the server has kept only a part of
-    /// what was asked for, or because the server may have forgotten it.
+    /// what was asked for, because the server may have forgotten it, or because the holder has asked for it.
     fn is_renewed(&self) -> bool {
-        self.options.auto_renew || !self.claimed || self.is_in_parts() || self.is_suspected
+        self.options.auto_renew || !self.claimed || self.is_in_parts() || self.is_suspected || self.is_prolonged
     }
 
     fn is_in_parts(&self) -> bool {

@@ -413,6 +413,51 @@ fn a_renewal_that_was_overtaken_by_an_extension_takes_nothing_away() {
     assert_eq!(lease.deadline(), extended);
 }
 
+#[test]
+fn a_lease_that_is_attended_is_renewed_once_for_each_time_that_its_holder_asks() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    assert_eq!(lease.step(at(10), Event::Attend).wake_at, Some(at(2968)), "not renewed by choice");
+    assert_eq!(lease.step(at(1000), Event::Prolong).wake_at, Some(at(1000)));
+    assert_eq!(lease.step(at(1000), Event::Tick).renew, Some(TTL));
+    assert_eq!(lease.step(at(1100), answer(1000, Answer::Renewed(TTL))).wake_at, Some(at(3968)));
+    assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
+    let again = lease.step(at(2500), Event::Require(LeaseOptions::new(TTL)));
+    assert_eq!(again.wake_at, Some(at(2000)), "renewed by itself again, as it was due");
+}
+
+#[test]
+fn an_attended_lease_asks_again_without_an_answer_and_never_for_more_than_one_ttl_from_its_holders_word() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    lease.step(at(10), Event::Attend);
+    lease.step(at(1000), Event::Prolong);
+    lease.step(at(1000), Event::Tick);
+    assert_eq!(lease.step(at(1500), answer(1000, Answer::Unknown)).wake_at, Some(at(1550)));
+    assert_eq!(lease.step(at(1550), Event::Tick).renew, Some(Duration::from_millis(2450)));
+    let asked = Duration::from_millis(2450);
+    assert_eq!(lease.step(at(1600), answer(1550, Answer::Renewed(asked))).wake_at, Some(lease.deadline()));
+    assert!(lease.deadline() <= at(4000), "{:?}", lease.deadline());
+}
+
+#[test]
+fn a_lease_whose_holder_is_refused_is_lost_and_given_up_at_the_server() {
+    let mut refused = lease(LeaseOptions::new(TTL));
+    let actions = refused.step(at(500), Event::Refused);
+    assert_eq!((actions.lost, actions.discard), (Some(LossReason::Taken), true));
+    let mut released = lease(LeaseOptions::new(TTL));
+    released.step(at(500), Event::Release);
+    assert_eq!(released.step(at(600), Event::Refused), Actions::default());
+}
+
+#[test]
+fn a_lease_that_was_extended_for_longer_than_its_holder_asks_for_is_not_renewed_all_the_time() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    lease.step(at(0), answer(0, Answer::Renewed(DAY)));
+    lease.step(at(10), Event::Attend);
+    lease.step(at(1000), Event::Prolong);
+    let asked = lease.step(at(1000), Event::Tick).renew.unwrap();
+    assert_eq!(lease.step(at(1001), answer(1000, Answer::Renewed(asked))).wake_at, Some(lease.deadline()));
+}
+
 /// Every sequence of events of length six, at every order of instants: the invariants that a holder relies on.
 #[test]
 fn no_sequence_of_events_revives_a_lease_or_tells_a_loss_twice() {
@@ -423,6 +468,8 @@ fn no_sequence_of_events_revives_a_lease_or_tells_a_loss_twice() {
         answer(0, Answer::Unknown),
         answer(0, Answer::Lost(LossReason::Taken)),
         Event::Suspect,
+        Event::Attend,
+        Event::Prolong,
         Event::Release,
     ];
     let times = [0, 1000, 2967, 2968, 3900, 9000];

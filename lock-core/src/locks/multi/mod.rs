@@ -54,6 +54,10 @@ use taking::Taking;
 ///
 /// # Cancel safety
 /// May be dropped at any await point: nothing of any of the locks stays behind.
+///
+/// Do not keep this future without polling it (in a `select!` loop, say): it keeps what it has taken and its place in the next queue, and
+/// may be handed a lock that blocks everybody, each for up to one TTL, on ZooKeeper a place for as long as its client lives. Spawn it, or
+/// drop it.
 pub async fn lock_all(locks: impl IntoIterator<Item = impl Into<Lockable>>) -> Result<MultiGuard, Error> {
     let (locks, core) = sorted(locks)?;
     let before = match one_step(&core, &locks, Wait::Until(Deadline::NEVER)).await? {

@@ -1,5 +1,6 @@
 //! Several locks while they are being taken.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,15 @@ use super::one_step::Certainty;
 use crate::acquire::{CANCEL_GRACE, Core};
 use crate::clock::BootInstant;
 use crate::error::{Error, Phase};
+use crate::lease::Attended;
 
 /// The locks that a call has so far.
 pub(super) struct Taking {
     taken: MultiGuard,
     /// The losses of what is taken, each of which is waited for once, however many locks are taken after it.
     losses: FuturesUnordered<BoxFuture<'static, Error>>,
+    /// The renewals of what is taken, for as long as the call is polled.
+    renewals: FuturesUnordered<BoxFuture<'static, Infallible>>,
     core: Arc<Core>,
     /// No lease of theirs ends before this instant.
     ends_at: BootInstant,
@@ -31,8 +35,16 @@ pub(super) struct Taking {
 impl Taking {
     /// Nothing yet.
     pub(super) fn begin(core: Arc<Core>, before: Certainty) -> Self {
-        let (taken, losses, ends_at) = (MultiGuard::none(), FuturesUnordered::new(), BootInstant::FAR_FUTURE);
-        Self { taken, losses, core, ends_at, quickest: None, before }
+        let (losses, renewals) = (FuturesUnordered::new(), FuturesUnordered::new());
+        Self {
+            taken: MultiGuard::none(),
+            losses,
+            renewals,
+            core,
+            ends_at: BootInstant::FAR_FUTURE,
+            quickest: None,
+            before,
+        }
     }
 
     /// Asks for one lock more, for as long as the others are held; whether it was granted.
@@ -45,6 +57,7 @@ impl Taking {
             biased;
             // A request that is cut short by a loss may have taken its lock, which is given back in the background.
             Some(lost) = self.losses.next() => return Err(self.failed(lost.ended_early())),
+            Some(never) = self.renewals.next() => match never {},
             granted = ask => granted?,
         };
         let Some(guard) = granted else { return Ok(false) };
@@ -52,6 +65,8 @@ impl Taking {
         let took = now.since(began);
         self.quickest = Some(self.quickest.map_or(took, |quickest| quickest.min(took)));
         self.losses.push(loss_of(&guard));
+        let attended = Attended::of(&guard);
+        self.renewals.push(async move { attended.renewed().await }.boxed());
         self.ends_at = self.ends_at.min(now.plus(guard.remaining()));
         self.taken.push(guard);
         // The end of a lease is told by a timer, which there may be none of outside of a runtime. A renewal has put it off.
@@ -78,7 +93,7 @@ impl Taking {
         }
     }
 
-    /// All of them, if each is held by now.
+    /// All of them, if each is held by now. They are renewed by themselves from now on.
     pub(super) async fn checked(self) -> Result<MultiGuard, Error> {
         match self.taken.check(Phase::Acquire) {
             Ok(()) => Ok(self.taken),

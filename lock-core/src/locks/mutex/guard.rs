@@ -63,7 +63,8 @@ impl MutexGuard {
     /// later), and those of [`extend`](Lease::extend).
     ///
     /// # Cancel safety
-    /// The guard of a dropped call is released in the background.
+    /// The guard of a dropped call is released in the background. One that is kept without being polled (in a `select!` loop, say) keeps the
+    /// lock for up to one TTL.
     pub async fn detach(self) -> Result<DetachedMutex, DetachError> {
         DetachedMutex::of(self).await
     }

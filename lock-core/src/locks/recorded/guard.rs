@@ -1,5 +1,6 @@
 //! The guard of a mutex with a record beside it.
 
+use std::future::Future;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use super::RecordedMutex;
 use crate::driver::bound::bounded;
 use crate::driver::{Record, RecordWrite};
 use crate::error::{Error, Phase};
-use crate::lease::{Lease, LeaveError};
+use crate::lease::state::Event;
+use crate::lease::{Attended, Lease, LeaveError};
 use crate::locks::FencedMutexGuard;
 use crate::loss::LossReason;
 use crate::token::FencingToken;
@@ -78,7 +80,9 @@ impl RecordedGuard {
     ///
     /// # Errors
     /// - [`InvalidArgument`](ErrorKind::InvalidArgument) for more than [`Record::MAX_BYTES`];
-    /// - [`Lost`](ErrorKind::Lost) if the lock is lost, also if the server says so only now: nothing was written;
+    /// - [`Lost`](ErrorKind::Lost) if the lock is lost, also if the server says so only now: nothing was written. A record with a newer token
+    ///   refuses a write too, as after a restart without data in which tokens began anew: the lock is then given up, and released in the
+    ///   background;
     /// - [`Unavailable`](ErrorKind::Unavailable) if nothing was sent;
     /// - [`Indeterminate`](ErrorKind::Indeterminate) if no answer came: it may be written, now or, as long as nobody else has
     ///   taken the lock, a little later. Writing again is sound.
@@ -90,23 +94,52 @@ impl RecordedGuard {
             let what = format!("the record would have {} bytes, at most {} are allowed", data.len(), Record::MAX_BYTES);
             return Err(self.lock.named(Error::invalid(Phase::Hold, what)));
         }
-        self.put(Some(data), Phase::Hold).await.map(|_| ())
-    }
-
-    pub(super) async fn put(&self, data: Option<&[u8]>, phase: Phase) -> Result<Record, Error> {
-        self.check(phase)?;
-        let RecordedMutex { core, backend, retention, .. } = &self.lock;
-        let clock = &*core.keeper.clock;
-        let sent_at = clock.now();
-        let asked = backend.write_record(&self.live.attempt, self.fencing_token(), data, *retention);
-        match bounded(clock, core.options.op_timeout, phase, asked).await.map_err(|error| self.lock.named(error))? {
-            RecordWrite::Done(record) => Ok(record),
+        match self.put(Some(data), Phase::Hold).await? {
+            RecordWrite::Done(_) => Ok(()),
             RecordWrite::NotHeld => {
-                self.mark_gone(sent_at, None);
-                let reason = self.live.loss().unwrap_or(LossReason::Taken);
-                Err(self.lock.named(Error::lost(phase, reason)))
+                self.keeper.settle(&self.live, Event::Refused);
+                Err(self.refused(Phase::Hold))
             }
         }
+    }
+
+    /// Runs `work`, and has the lease renewed meanwhile only as long as this call is polled: for a call that returns the guard later. A guard
+    /// inside a future is renewed for as long as somebody keeps that future, polled or not; here the lock is free after one TTL without a
+    /// poll. `work` is not dropped when the lock is lost: see [`while_held`](Lease::while_held).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
+    /// # let locks = lock_core::MemoryLocks::new();
+    /// use lock_core::{Error, RecordedGuard, RecordedMutex};
+    ///
+    /// async fn announced(lock: &RecordedMutex) -> Result<RecordedGuard, Error> {
+    ///     let guard = lock.lock().await?;
+    ///     guard.while_polled(guard.write(b"http://10.0.0.7:8080")).await?;
+    ///     Ok(guard) // renewed by itself from now on
+    /// }
+    ///
+    /// announced(&locks.recorded("report")?).await?.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it drops `work`; the guard is renewed by itself again.
+    pub async fn while_polled<T>(&self, work: impl Future<Output = T>) -> T {
+        Attended::of(self).during(work).await
+    }
+
+    pub(super) async fn put(&self, data: Option<&[u8]>, phase: Phase) -> Result<RecordWrite, Error> {
+        self.check(phase)?;
+        let RecordedMutex { core, backend, retention, .. } = &self.lock;
+        let asked = backend.write_record(&self.live.attempt, self.fencing_token(), data, *retention);
+        let answer = bounded(&*core.keeper.clock, core.options.op_timeout, phase, asked).await;
+        answer.map_err(|error| self.lock.named(error))
+    }
+
+    /// The error of a write that was refused.
+    pub(super) fn refused(&self, phase: Phase) -> Error {
+        self.lock.named(Error::lost(phase, self.live.loss().unwrap_or(LossReason::Taken)))
     }
 
     /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, and is free then. The record stays. See

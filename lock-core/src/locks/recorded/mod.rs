@@ -11,8 +11,9 @@ use crate::acquire::{CANCEL_GRACE, Core};
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::before;
 use crate::driver::wait::pauses;
-use crate::driver::{Guarantee, Record, RecordBackend, Support};
+use crate::driver::{Guarantee, Record, RecordBackend, RecordWrite, Support};
 use crate::error::{Error, ErrorKind, Phase};
+use crate::lease::Attended;
 use crate::lease::keeper::Keeper;
 use crate::locks::{FencedGuard, FencedMutexGuard, Mutex};
 use crate::name::LockName;
@@ -279,8 +280,9 @@ impl RecordedMutex {
     ///
     /// # Errors
     /// Those of [`Mutex::lock`]; [`InvalidArgument`](ErrorKind::InvalidArgument) for a retention out of range;
-    /// [`Lost`](ErrorKind::Lost) if the lock was lost before the record was stamped; [`Protocol`](ErrorKind::Protocol) if something
-    /// else is in the record's place. The lock is then released.
+    /// [`Lost`](ErrorKind::Lost) if the lock was lost before the record was stamped, or if the record has a newer token, as after a restart
+    /// without data in which tokens began anew; [`Protocol`](ErrorKind::Protocol) if something else is in the record's place. The lock is
+    /// then released.
     ///
     /// # Cancel safety
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind. The record may be stamped.
@@ -364,7 +366,7 @@ impl RecordedMutex {
         let now = self.core.keeper.clock.now();
         let (patience, op_timeout) = (self.core.options.patience, self.core.options.op_timeout);
         let end = if end > now { end.min(now.plus(patience.max(op_timeout))) } else { now.plus(op_timeout) };
-        match self.stamp(&guard, end, tries).await {
+        match Attended::of(&guard).during(self.stamp(&guard, end, tries)).await {
             Ok(record) => {
                 guard.record = record;
                 Ok(guard)
@@ -385,7 +387,9 @@ impl RecordedMutex {
         loop {
             let stamp = before(&**clock, |_| end, guard.put(None, Phase::Acquire));
             let error = match stamp.await {
-                Some(Ok(record)) => return Ok(record),
+                Some(Ok(RecordWrite::Done(record))) => return Ok(record),
+                // The grant is gone, or it is older than the record and still there: the caller's release tells which.
+                Some(Ok(RecordWrite::NotHeld)) => guard.refused(Phase::Acquire),
                 Some(Err(error)) => error,
                 None => {
                     let what = "the record was not stamped in time; the lock is released";

@@ -42,7 +42,9 @@ impl Faulty {
     ) -> Result<T, Error> {
         *self.line.state().asked.entry(what).or_default() += 1;
         let is_away = self.is_away(attempt);
+        let hangs = what == "write_record" && self.line.state().hangs_at_records;
         let fault = if is_away { self.line.state().far } else { self.line.state().fault };
+        let fault = if hangs { Fault::Hangs } else { fault };
         match fault {
             Fault::None => {
                 let answer = request.await;

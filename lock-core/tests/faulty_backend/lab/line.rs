@@ -69,6 +69,7 @@ pub(super) struct State {
     pub(super) confirms_no_end: bool,
     pub(super) announces_losses: bool,
     pub(super) polls: bool,
+    pub(super) hangs_at_records: bool,
     pub(super) doubts: DoubtSource,
     pub(super) forgotten: Vec<GrantId>,
 }
@@ -180,6 +181,11 @@ impl Line {
     /// Whether renewals are carried out and answered by a server that does not say when they end: its clock stands still.
     pub(crate) fn confirms_no_end(&self, is_so: bool) {
         self.state().confirms_no_end = is_so;
+    }
+
+    /// Whether writes of records meet a server that says nothing, while others are answered.
+    pub(crate) fn hangs_at_records(&self, is_so: bool) {
+        self.state().hangs_at_records = is_so;
     }
 
     /// The attempts that the core has given up on.
