@@ -43,7 +43,9 @@ redis.call('ZADD', QUEUE, 'NX', ticket, me)
 redis.call('HSET', WAITERS, nonce, ttl .. mode .. info)
 mark(mode)
 local known = sign(math.floor(now / 1000), client)
-local _, more = promote(now, ARGV[7], '', ARGV[8])
+local _, more, left = promote(now, ARGV[7], '', ARGV[8])
+-- Clients that come and die while the lock stays held: each looks for several dead ones, so that they do not become ever more.
+if known == 0 and not more then drop_dead(math.floor(now / 1000), left) end
 token = mine(now, nonce)
 if token then return { nonce, 1, token, claim_of(ttl) } end
 return { nonce, 0, pause(now, client, ARGV[8], more), redis.call('ZSCORE', QUEUE, me) or ticket, known, last_token() }
