@@ -34,11 +34,10 @@ if ARGV[5] ~= '1' then
   return { nonce, 0, (more or unfinished()) and MORE or ends_in(now), '0', 1, '0' }
 end
 
-local ticket = ARGV[6]
-if ticket == '' or ticket == '0' then
-  ticket = text(math.max(now, tonumber(redis.call('HGET', WAITERS, '#last') or 0) + 1))
-  redis.call('HSET', WAITERS, '#last', ticket)
-end
+local ticket, last = ARGV[6], tonumber(redis.call('HGET', WAITERS, '#last') or 0)
+if ticket == '' or ticket == '0' then ticket = text(math.max(now, last + 1)) end
+-- A place from before a restart that lost the data may lie ahead of a clock that is behind: newcomers come after it, too.
+if tonumber(ticket) > last then redis.call('HSET', WAITERS, '#last', ticket) end
 redis.call('ZADD', QUEUE, 'NX', ticket, me)
 redis.call('HSET', WAITERS, nonce, ttl .. mode .. info)
 mark(mode)

@@ -224,10 +224,8 @@ impl Model {
 
     /// The ticket of the request's place; the one that it has, comes with, or a new one.
     fn enter(&mut self, request: &Request, ticket: Option<u64>) -> u64 {
-        let ticket = ticket.unwrap_or_else(|| {
-            self.signs.last_ticket = self.now.max(self.signs.last_ticket + 1);
-            self.signs.last_ticket
-        });
+        let ticket = ticket.unwrap_or_else(|| self.now.max(self.signs.last_ticket + 1));
+        self.signs.last_ticket = self.signs.last_ticket.max(ticket);
         if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.request.nonce == request.nonce) {
             waiter.request = request.clone();
             return waiter.ticket;
