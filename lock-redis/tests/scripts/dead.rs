@@ -61,21 +61,25 @@ async fn signs_of_clients_that_died_are_cleared_from_a_queue_that_never_empties(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stall_takes_no_place_from_one_that_lives_where_many_have_gone() {
     let Some(server) = server().await else { return };
-    let mut lock = Lock::new(server.client().unwrap(), "stall");
-    for number in 1..=3 {
-        ask(&mut lock, number, true).await;
+    // Of one that waits, and of one of which the server has never heard.
+    for first in [3, 99] {
+        let mut lock = Lock::new(server.client().unwrap(), format!("stall{first}"));
+        for number in 1..=3 {
+            ask(&mut lock, number, true).await;
+        }
+        for number in 4..=90_u64 {
+            ask(&mut lock, number, true).await;
+            let nonce = format!("{number:032x}");
+            lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
+        }
+        lock.now += 5_000_000;
+        for _ in 0..5 {
+            heartbeat(&mut lock, first).await;
+            lock.now += 100_000;
+        }
+        let waiters = lock.look().await.0.waiters;
+        assert!(waiters.contains_key(&format!("@{:016x}", 2)), "{first}: the next in turn counts as dead");
     }
-    for number in 4..=90_u64 {
-        ask(&mut lock, number, true).await;
-        let nonce = format!("{number:032x}");
-        lock.run(&HOLDERS.cancel, &ALL, &[&nonce, &nonce[16..], CHANNELS, ""]).await.unwrap();
-    }
-    lock.now += 5_000_000;
-    for _ in 0..5 {
-        heartbeat(&mut lock, 3).await;
-        lock.now += 100_000;
-    }
-    assert!(lock.look().await.0.waiters.contains_key(&format!("@{:016x}", 2)), "the next in turn counts as dead");
 }
 
 /// As a client does with a grant that comes for a waiter that has given up: meanwhile that one may be queued again.
