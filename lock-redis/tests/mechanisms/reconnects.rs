@@ -192,7 +192,7 @@ impl Wake for Woken {
     }
 }
 
-/// Whoever tells a script may be polled when it likes, or never again.
+/// The caller that tells a script may be polled when it likes, or never again.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_kept_while_it_tells_a_script_fails_nobody_else() {
     const OTHERS: u64 = 300;

@@ -4,10 +4,15 @@ use crate::lock::{ALL, CHANNELS, Data, Lock, server, texts};
 use crate::scripts::HOLDERS;
 
 async fn ask(lock: &mut Lock, number: u64, waits: bool) -> bool {
+    send(lock, number, waits).await;
+    lock.look().await.0.held.contains_key(&format!("{number:032x}"))
+}
+
+/// Asks, and does not look at what that has changed.
+async fn send(lock: &mut Lock, number: u64, waits: bool) {
     let (nonce, client, stays) = (format!("{number:032x}"), format!("{number:016x}"), if waits { "1" } else { "" });
     let args = [&*nonce, &client, "9000", "{}", stays, "", CHANNELS, "", "W"];
     lock.run(&HOLDERS.acquire, &ALL, &args).await.unwrap();
-    lock.look().await.0.held.contains_key(&nonce)
 }
 
 /// One holds the lock to the end of a test.
@@ -154,7 +159,7 @@ async fn dead_waiters_of_a_lock_that_stays_held_are_dropped_by_the_heartbeats_of
     hold(&mut lock).await;
     let living = DEAD + 2;
     for number in 2..=living {
-        ask(&mut lock, number, true).await;
+        send(&mut lock, number, true).await;
     }
     for _ in 0..4 {
         heartbeat(&mut lock, living).await;
@@ -182,7 +187,7 @@ async fn those_who_live_keep_their_order_while_the_dead_among_them_are_dropped()
     let mut lock = Lock::new(server.client().unwrap(), "among");
     hold(&mut lock).await;
     for number in 2..=ALL_OF_THEM {
-        ask(&mut lock, number, true).await;
+        send(&mut lock, number, true).await;
     }
     let living: Vec<_> = (2..=ALL_OF_THEM).filter(|number| number % 7 == 0).collect();
     for _ in 0..6 {
@@ -194,7 +199,7 @@ async fn those_who_live_keep_their_order_while_the_dead_among_them_are_dropped()
     assert_eq!(waiting(&lock.look().await.0), living);
     // Nobody loses a place to those who come and go.
     for number in 1000..1100 {
-        ask(&mut lock, number, true).await;
+        send(&mut lock, number, true).await;
     }
     assert_eq!(waiting(&lock.look().await.0)[..living.len()], living);
 }
@@ -207,7 +212,7 @@ async fn waiters_that_come_and_die_at_a_lock_that_stays_held_are_no_more_than_ma
     // Twenty each second, and nobody sends heartbeats.
     let mut most = 0;
     for number in 2..=1000 {
-        ask(&mut lock, number, true).await;
+        send(&mut lock, number, true).await;
         lock.now += 50_000;
         most = most.max(waiting(&lock.look().await.0).len());
     }
@@ -220,7 +225,7 @@ async fn a_stall_takes_no_place_in_the_queue_of_a_lock_that_stays_held() {
     let mut lock = Lock::new(server.client().unwrap(), "stood");
     hold(&mut lock).await;
     for number in 2..=10 {
-        ask(&mut lock, number, true).await;
+        send(&mut lock, number, true).await;
     }
     lock.now += 10_000_000;
     // One is back at once, one comes anew; the others are a little later.
