@@ -115,6 +115,28 @@ fn dead_waiters_together_delay_the_next_living_one_by_five_seconds_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dead_waiters_of_a_lock_that_stays_held_are_gone_soon_and_those_who_live_stay() {
+    let Some(server) = Server::start().await else { return };
+    let (holder, waiter) = (server.client().await, server.client().await);
+    let held = holder.mutex("gone").with_lease(long()).lock().await.unwrap();
+    let doomed = [(); 3].map(|()| Doomed::wait_for(&server, "gone"));
+    server.until_queued("gone", 3).await;
+    let waiting = [(); 2].map(|()| {
+        let obtained = obtain(&waiter, "gone", PROMPTLY * 6);
+        tokio::spawn(async move { obtained.await.release().await })
+    });
+    server.until_queued("gone", 5).await;
+    doomed.into_iter().for_each(Doomed::die);
+    server.until_queued("gone", 2).await;
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+    server.is_as_new(&waiter, "gone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_line_that_nobody_watched_delays_a_newcomer_by_five_seconds_at_most() {
     let Some(server) = Server::start().await else { return };
     let (holder, newcomer) = (server.client().await, server.client().await);

@@ -1,12 +1,15 @@
 //! Reconnecting: once after an outage, whoever waits; no slower the hundredth time; and never in a tight loop.
 
+use std::sync::Arc;
+use std::task::{Context, Wake};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, ErrorKind, LeaseOptions, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use tokio::sync::Notify;
 
-use crate::server::{PROMPTLY, Server, about_time, configured, eventually, long, ms, obtain, soon};
+use crate::server::{PROMPTLY, Server, about_time, calls, configured, eventually, long, ms, obtain, soon};
 
 /// A server of a test's own behind a link.
 struct Far {
@@ -177,6 +180,41 @@ async fn hundreds_that_meet_a_server_without_its_scripts_tell_them_once() {
     for held in held {
         held.release().await.unwrap();
     }
+}
+
+/// Wakes whoever keeps a future by itself.
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// The caller that tells a script may be polled when it likes, or never again.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_kept_while_it_tells_a_script_fails_nobody_else() {
+    const OTHERS: u64 = 300;
+    let Some(server) = Server::start().await else { return };
+    let locks = server.client().await;
+    let mutex = locks.mutex("told");
+    mutex.inspect().await.unwrap();
+    server.say("SCRIPT FLUSH").await;
+    let before = calls(&server, "eval:").await;
+    let (mut kept, woken) = (Box::pin(mutex.inspect()), Arc::<Woken>::default());
+    while calls(&server, "eval:").await == before {
+        let polled = kept.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
+        assert!(polled.is_pending(), "it is over before it was told");
+        soon("it can go on", PROMPTLY, woken.0.notified()).await;
+    }
+    server.say("SCRIPT FLUSH").await;
+    for told in join_all((0..OTHERS).map(async |_| mutex.inspect().await)).await {
+        told.unwrap();
+    }
+    let texts = calls(&server, "eval:").await - before;
+    assert!(texts < OTHERS / 3, "the text was sent {texts} times");
+    kept.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,7 @@ mod record;
 mod several;
 mod short_ways;
 mod short_ways_of_holders;
+mod tickets;
 mod turns;
 
 #[path = "../../src/store/digest.rs"]

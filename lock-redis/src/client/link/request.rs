@@ -3,8 +3,10 @@
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, Phase};
 use redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::sync::OwnedMutexGuard;
 
-use super::{Link, Live};
+use super::{Link, Live, SLACK};
+use crate::client::loading::{Loading, Told};
 use crate::error::{self, RequestFate};
 use crate::store::call::{Call, Request};
 use crate::store::scripts::Script;
@@ -95,9 +97,7 @@ impl Link {
         until: BootInstant,
         before: (BootInstant, RedisResult<Value>),
     ) -> (BootInstant, RedisResult<Value>) {
-        let telling = live.loading.of(request.script);
-        let left = until.since(SystemClock.now());
-        let Ok(mut told) = tokio::time::timeout(left, telling.lock()).await else { return before };
+        let Some(mut told) = telling(&live.loading, request.script, until).await else { return before };
         if told.is_some_and(|told_at| told_at >= before.0) {
             drop(told);
             let sent_at = SystemClock.now();
@@ -117,6 +117,22 @@ impl Link {
             *told = Some(sent_at);
         }
         (sent_at, outcome)
+    }
+}
+
+/// Waits for the turn to tell a script, or to learn that it was told; `None` if that does not come in time.
+async fn telling(loading: &Loading, script: &Script, until: BootInstant) -> Option<OwnedMutexGuard<Told>> {
+    loop {
+        let left = until.since(SystemClock.now());
+        if left.is_zero() {
+            return None;
+        }
+        let telling = loading.of(script);
+        if let Ok(told) = tokio::time::timeout((left / 4).max(SLACK).min(left), telling.clone().lock_owned()).await {
+            return Some(told);
+        }
+        // Whoever tells it, or is next, may not be polled any more.
+        loading.take_from(script, &telling);
     }
 }
 

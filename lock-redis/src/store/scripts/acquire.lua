@@ -34,16 +34,17 @@ if ARGV[5] ~= '1' then
   return { nonce, 0, (more or unfinished()) and MORE or ends_in(now), '0', 1, '0' }
 end
 
-local ticket = ARGV[6]
-if ticket == '' or ticket == '0' then
-  ticket = text(math.max(now, tonumber(redis.call('HGET', WAITERS, '#last') or 0) + 1))
-  redis.call('HSET', WAITERS, '#last', ticket)
-end
+local ticket, last = ARGV[6], tonumber(redis.call('HGET', WAITERS, '#last') or 0)
+if ticket == '' or ticket == '0' then ticket = text(math.max(now, last + 1)) end
+-- A place from before a restart that lost the data may lie ahead of a clock that is behind: newcomers come after it, too.
+if tonumber(ticket) > last then redis.call('HSET', WAITERS, '#last', ticket) end
 redis.call('ZADD', QUEUE, 'NX', ticket, me)
 redis.call('HSET', WAITERS, nonce, ttl .. mode .. info)
 mark(mode)
 local known = sign(math.floor(now / 1000), client)
-local _, more = promote(now, ARGV[7], '', ARGV[8])
+local _, more, left = promote(now, ARGV[7], '', ARGV[8])
+-- Clients that come and die while the lock stays held: each looks for several dead ones, so that they do not become ever more.
+if known == 0 and not more then drop_dead(math.floor(now / 1000), left) end
 token = mine(now, nonce)
 if token then return { nonce, 1, token, claim_of(ttl) } end
 return { nonce, 0, pause(now, client, ARGV[8], more), redis.call('ZSCORE', QUEUE, me) or ticket, known, last_token() }

@@ -14,8 +14,12 @@ local now = now_us()
 if ARGV[5] == '1' then redis.call('PUBLISH', ARGV[2] .. client, 'E') end
 local known = redis.call('HEXISTS', WAITERS, '@' .. client)
 if known == 1 then sign(math.floor(now / 1000), client) end
-local _, more = promote(now, ARGV[2], '', ARGV[3])
-sweep(math.floor(now / 1000))
+local _, more, left = promote(now, ARGV[2], '', ARGV[3])
+-- A client that nobody knows has given no sign, which would have noted that the server stood still.
+if known == 1 then
+  if not more then more = drop_dead(math.floor(now / 1000), left) end
+  sweep(math.floor(now / 1000))
+end
 
 local queued, nonces, owner = {}, {}, inside(now)
 for i = 6, #ARGV do

@@ -4,7 +4,7 @@
 -- KEYS[3] waiters  hash: <nonce> -> <TTL ms><mode><holder JSON>; @<client> -> alive until (ms); #seen -> last sign of
 --                  any waiter (ms); #last -> the last ticket; #grace -> nobody who was alive at #stalled is dropped before
 --                  (ms); #group -> what all of them ask for, as in many.lua; #swept -> how far clearing up
---                  has come
+--                  signs has come; #sought -> how many of the queue were looked at for dead ones, if not all
 --                  At a shared key also the account of turns, which outlives the queue: #run -> hand-overs in a row;
 --                  #since -> when they began (ms); #most -> how many there may be before the key is left free; #yield ->
 --                  until when it is left free (ms), 0 once a foreign client has had it; #to -> the nonce of the last
@@ -18,7 +18,7 @@ local CLAIM = 2000     -- ms at most for which a lock that is handed over is kep
                        -- moment ago, has claimed it
 local MOST = 600       -- budget of one run: 1 for a waiter that it drops, 4 for one that it lets in; the server stands still meanwhile
 local MORE = -3        -- in place of the ms until a lease ends: there is more to do than one run may; ask again at once
-local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone
+local SWEEP = 32       -- fields that one run looks at for signs of clients that have gone, and waiters for dead ones, if none is
 local RUN, SLICE, YIELD = 20, 200, 50 -- hand-overs or ms in a row, then ms for which a shared key is left free
 local STREAK = 8       -- turns in a row at most that ours have because foreign clients had as many
 local ACCOUNT = 10000  -- ms for which the account of a shared key's turns outlives its queue
@@ -128,31 +128,38 @@ local function pause(now, client, shared, more)
   return ends_in(now)
 end
 
--- The first so many of the queue, with what is known of each: {member, nonce, client, entry, alive until}.
-local function first_of_all(count)
-  local front, fields = redis.call('ZRANGE', QUEUE, 0, count - 1), {}
-  for i, member in ipairs(front) do
+-- So many of the queue behind the first ones, with what is known of each: {member, nonce, client, entry, alive until}.
+local function some_of_all(first, count)
+  local some, fields = redis.call('ZRANGE', QUEUE, first, first + count - 1), {}
+  for i, member in ipairs(some) do
     fields[2 * i - 1], fields[2 * i] = string.sub(member, 1, 32), '@' .. string.sub(member, 34, 49)
   end
-  local known = front[1] and redis.call('HMGET', WAITERS, unpack(fields))
-  for i, member in ipairs(front) do
-    front[i] = { member, fields[2 * i - 1], string.sub(fields[2 * i], 2), known[2 * i - 1], tonumber(known[2 * i] or 0) }
+  local known = some[1] and redis.call('HMGET', WAITERS, unpack(fields))
+  for i, member in ipairs(some) do
+    some[i] = { member, fields[2 * i - 1], string.sub(fields[2 * i], 2), known[2 * i - 1], tonumber(known[2 * i] or 0) }
   end
-  return front
+  return some
+end
+
+-- Whether a waiter with this entry counts: its client lives, or lived when the server stood still and is spared.
+local function counts(ms, entry, alive, grace, stalled)
+  local lives = alive >= ms and alive <= ms + LIVENESS + STALL
+  return entry and (lives or (within(grace, ms, LIVENESS + STALL) and alive >= stalled))
 end
 
 local function claim_of(ttl) return math.min(ttl, CLAIM) end
 
 -- Lets in the first waiters that live and find room, one after the other. The caller is the client that makes room, or '': it learns of its
 -- grants by the reply, and has them for their TTLs, as it has just shown life. Other clients learn of theirs by push. Returns {nonce,
--- token, TTL ms, ...} of the caller's grants, and whether more is to be done than one run may: then the asking client asks again at once.
+-- token, TTL ms, ...} of the caller's grants, whether more is to be done than one run may (then the asking client asks again at once), and
+-- what is left of the run's budget.
 local function promote(now, channels, caller, shared)
   if shared == '1' then meet(math.floor(now / 1000)) end
   local ms, own, pushes, left, size, stop = math.floor(now / 1000), {}, {}, MOST, 1, not open(now)
   local stalled, grace
   while not stop and left > 0 do
     -- Few at first: most often one of them takes all the room that there is.
-    local front, members, fields = first_of_all(math.min(size, left)), {}, {}
+    local front, members, fields = some_of_all(0, math.min(size, left)), {}, {}
     size, stop = size * 4, not front[1]
     if not stop and not stalled then
       local seen_at
@@ -169,9 +176,7 @@ local function promote(now, channels, caller, shared)
     for _, waiter in ipairs(front) do
       local member, nonce, client, entry, alive = unpack(waiter)
       if left <= 0 or not open(now) then break end
-      local lives = alive >= ms and alive <= ms + LIVENESS + STALL
-      local spared = within(grace, ms, LIVENESS + STALL) and alive >= stalled
-      if entry and (lives or spared) then
+      if counts(ms, entry, alive, grace, stalled) then
         local ttl, mode, info = string.match(entry, '^(%d+)([^{]*)(.*)$')
         if client ~= caller then ttl = claim_of(ttl) end
         stop = not admits(now, mode) or (shared == '1' and yields(ms, channels, client, nonce))
@@ -200,11 +205,41 @@ local function promote(now, channels, caller, shared)
   end
   if given and #own / 3 + #pushes > 1 then note_token(now) end
   for _, push in ipairs(pushes) do redis.call('PUBLISH', push[1], push[2]) end
-  return own, (not stop or unfinished()) and redis.call('EXISTS', QUEUE) == 1
+  return own, (not stop or unfinished()) and redis.call('EXISTS', QUEUE) == 1, left
 end
 
 -- The reply to what makes room.
 local function replied(nonce, own, more) return { nonce, more and 2 or 1, unpack(own) } end
+
+-- Drops dead waiters wherever they stand, whether or not the lock leaves room: of a lock that stays held promote() drops nobody. Looks
+-- at a part of the queue in each run, and at more while it finds some. Comes after sign(), which notes that the server stood still.
+-- Returns whether there may be more of them: then the asking client asks again at once.
+local function drop_dead(ms, left)
+  local sought, grace, stalled = unpack(redis.call('HMGET', WAITERS, '#sought', '#grace', '#stalled'))
+  local first, size, dead = tonumber(sought or 0), SWEEP, true
+  stalled = tonumber(stalled or 0)
+  while dead and left > 0 and first do
+    size = math.min(size, left)
+    local some, members, fields = some_of_all(first, size), {}, {}
+    for _, waiter in ipairs(some) do
+      local member, nonce, client, entry, alive = unpack(waiter)
+      if not counts(ms, entry, alive, grace, stalled) then
+        members[#members + 1], fields[#fields + 1], fields[#fields + 2] = member, nonce, '@' .. client
+      end
+    end
+    dead = members[1] ~= nil
+    if dead then leave_all(members, fields) end
+    first = #some == size and first + size - #members
+    left, size = left - size, size * 4
+  end
+  -- Whoever stands before the next one to look at is in the queue still, so that there is a hash to write to.
+  if first and first > 0 then
+    redis.call('HSET', WAITERS, '#sought', text(first))
+  elseif sought then
+    redis.call('HDEL', WAITERS, '#sought')
+  end
+  return dead
+end
 
 -- Clients that have gone leave a sign behind; with a queue that never empties somebody has to clear up, a little at a time.
 local function sweep(ms)

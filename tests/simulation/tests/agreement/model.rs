@@ -200,6 +200,9 @@ impl Model {
             self.sign(&request.client);
         }
         self.promote("");
+        if !known {
+            self.drop_dead();
+        }
         match self.holder(&request.nonce) {
             Some(holder) => Asked::Granted { token: holder.token, for_ms: request.handed_over_for("") },
             None => Asked::Queued { ticket, known },
@@ -221,10 +224,8 @@ impl Model {
 
     /// The ticket of the request's place; the one that it has, comes with, or a new one.
     fn enter(&mut self, request: &Request, ticket: Option<u64>) -> u64 {
-        let ticket = ticket.unwrap_or_else(|| {
-            self.signs.last_ticket = self.now.max(self.signs.last_ticket + 1);
-            self.signs.last_ticket
-        });
+        let ticket = ticket.unwrap_or_else(|| self.now.max(self.signs.last_ticket + 1));
+        self.signs.last_ticket = self.signs.last_ticket.max(ticket);
         if let Some(waiter) = self.queue.iter_mut().find(|waiter| waiter.request.nonce == request.nonce) {
             waiter.request = request.clone();
             return waiter.ticket;
@@ -300,6 +301,9 @@ impl Model {
             self.sign(client);
         }
         self.promote("");
+        if known {
+            self.drop_dead();
+        }
         // One that came before its owner was inside need not wait for its turn.
         let early = |model: &Self| {
             model.queue.iter().position(|it| it.request.client == client && model.is_inside(it.request.mode))
@@ -372,6 +376,15 @@ impl Model {
             } else {
                 return;
             }
+        }
+    }
+
+    /// Drops who is dead, wherever in the queue; one run of the scripts looks at one this short as a whole.
+    fn drop_dead(&mut self) {
+        assert!(self.queue.len() < 32, "one run does not look at all of them");
+        while let Some(place) = self.queue.iter().position(|waiter| !self.lives(&waiter.request.client)) {
+            let client = self.leave(place).request.client;
+            self.signs.alive_until.remove(&client);
         }
     }
 
