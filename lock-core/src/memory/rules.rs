@@ -105,6 +105,11 @@ impl Lock {
     /// Takes a grant or a place in the queue away, and says which grant it was.
     pub(super) fn remove(&mut self, id: GrantId) -> Option<Holding> {
         self.queue.remove(id);
+        self.remove_grant(id)
+    }
+
+    /// Takes a grant away; a request in the queue stays there.
+    pub(super) fn remove_grant(&mut self, id: GrantId) -> Option<Holding> {
         self.holders.remove(id)
     }
 

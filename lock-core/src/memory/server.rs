@@ -211,7 +211,7 @@ impl Server {
         id: GrantId,
         reason: LossReason,
     ) -> bool {
-        let held = self.with(namespace, name, kind, |lock, _, _| lock.remove(id));
+        let held = self.with(namespace, name, kind, |lock, _, _| lock.remove_grant(id));
         match held {
             Some(held) => {
                 locked(&self.state).tell(&held, reason);
@@ -265,4 +265,27 @@ fn next_token(last: &mut u64) -> FencingToken {
     *last += 1;
     // 2^53 grants take centuries.
     FencingToken::new(*last).unwrap_or(FencingToken::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn a_wait_goes_on_if_its_id_is_taken_for_a_grant_s() {
+        let store = MemoryStore::new();
+        let (a, b) = (store.connect().mutex("a"), store.connect().mutex("a"));
+        let held = a.lock().await.unwrap();
+        let mut waiting = pin!(b.lock());
+        assert!((&mut waiting).now_or_never().is_none());
+        let waiter = a.inspect().await.unwrap().waiters[0].attempt;
+        assert!(!a.force_release(waiter, "by mistake").await.unwrap(), "a waiter is no holder");
+        assert!((&mut waiting).now_or_never().is_none(), "the wait has ended");
+        held.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+    }
 }
