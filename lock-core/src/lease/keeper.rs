@@ -21,9 +21,8 @@ use super::state::{Actions, Answer, Event};
 use super::table::LeaseTable;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
-use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed, log};
+use crate::driver::{Backend, Doubts, Notice, Notices, Renewal, Renewed, log};
 use crate::error::{Error, Phase};
-use crate::loss::LossReason;
 use crate::metrics::Meters;
 use crate::name::LockName;
 use crate::options::{LeaseOptions, check_ttl};
@@ -316,8 +315,13 @@ impl Keeper {
         }
     }
 
-    fn find(&self, id: GrantId) -> Option<Arc<LiveGrant>> {
-        locked(&self.registry).leases.get(id).cloned()
+    /// Takes note of a loss that was announced, if the lease is still here.
+    fn hear(&self, notice: Notice) {
+        let Notice { grant, reason, lost_by } = notice;
+        let live = locked(&self.registry).leases.get(grant).cloned();
+        if let Some(live) = live {
+            self.settle(&live, Event::Notice { lost_by, reason });
+        }
     }
 }
 
@@ -375,11 +379,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Opti
         tokio::select! {
             Some((leases, sent_at, answers)) = batches.next() => take(&keeper, leases, sent_at, answers),
             notice = next_notice(&mut notices) => match notice {
-                Some((id, reason)) => {
-                    if let Some(live) = keeper.find(id) {
-                        keeper.settle(&live, Event::Notice(reason));
-                    }
-                }
+                Some(notice) => keeper.hear(notice),
                 None => notices = None,
             },
             () = next_doubt(&mut doubts) => keeper.suspect_all(),
@@ -389,7 +389,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Opti
     }
 }
 
-async fn next_notice(notices: &mut Option<Notices>) -> Option<(GrantId, LossReason)> {
+async fn next_notice(notices: &mut Option<Notices>) -> Option<Notice> {
     match notices {
         Some(notices) => notices.next().await,
         None => std::future::pending().await,
@@ -451,24 +451,45 @@ mod tests {
     use super::*;
     use crate::clock::VirtualClock;
     use crate::driver::{Attempt, Grant, Kind};
+    use crate::loss::LossReason;
     use crate::memory::MemoryStore;
     use crate::owner::Owner;
+
+    /// A keeper without a runtime: there is no task, and the looks are made by the tests.
+    fn keeper(clock: &VirtualClock) -> Arc<Keeper> {
+        let store = MemoryStore::with_clock(clock.clone());
+        Keeper::new(Arc::new(store.backend(String::new(), Duration::from_secs(2))))
+    }
+
+    /// A lease that was asked for just now.
+    fn lease(keeper: &Arc<Keeper>) -> Arc<LiveGrant> {
+        let (lease, now) = (LeaseOptions::default(), keeper.clock.now());
+        let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
+        let grant = Grant::new(None, now, lease.ttl);
+        let live = LiveGrant::new(Arc::new(attempt), &grant, now, lease, Duration::ZERO);
+        keeper.register(&live, now);
+        live
+    }
+
+    /// As a waiter may have it whose session ended, and who was granted the lock in the next one.
+    #[test]
+    fn a_notice_that_was_announced_before_a_grant_was_asked_for_does_not_end_it() {
+        let clock = VirtualClock::new();
+        let (keeper, announced_at) = (keeper(&clock), clock.now());
+        clock.advance(Duration::from_millis(1));
+        let live = lease(&keeper);
+        let notice = |lost_by| Notice { grant: live.attempt.id, reason: LossReason::SessionExpired, lost_by };
+        keeper.hear(notice(announced_at));
+        assert!(live.is_held(&clock), "a healthy grant was ended");
+        keeper.hear(notice(clock.now()));
+        assert_eq!(live.loss(), Some(LossReason::SessionExpired));
+    }
 
     #[test]
     fn a_client_that_locks_and_releases_in_a_loop_does_not_wake_it_each_time() {
         let clock = VirtualClock::new();
-        // Without a runtime there is no task: the looks are made here.
-        let keeper = Keeper::new(Arc::new(
-            MemoryStore::with_clock(clock.clone()).backend(String::new(), Duration::from_secs(2)),
-        ));
-        let lease = LeaseOptions::default();
-        let cycle = || {
-            let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
-            let grant = Grant::new(None, clock.now(), lease.ttl);
-            let live = LiveGrant::new(Arc::new(attempt), &grant, clock.now(), lease, Duration::ZERO);
-            keeper.register(&live, clock.now());
-            keeper.end(&live, || ());
-        };
+        let keeper = keeper(&clock);
+        let cycle = || keeper.end(&lease(&keeper), || ());
         let mut idle_since = None;
         for _ in 0..3 {
             cycle();

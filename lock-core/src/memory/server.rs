@@ -10,7 +10,7 @@ use super::holders::Holding;
 use super::records::Records;
 use super::rules::{Fence, Lock};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite, SeveralOutcome};
+use crate::driver::{Attempt, Kind, Notice, NoticeSource, Notices, Record, RecordWrite, SeveralOutcome};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
@@ -84,7 +84,7 @@ impl Server {
         let now = self.clock.now();
         let lost: Vec<_> = keys.into_iter().flat_map(|key| state.with(key, now, |lock, _| lock.remove_all())).collect();
         for held in &lost {
-            state.tell(held, LossReason::Taken);
+            state.tell(held, LossReason::Taken, now);
         }
         lost.len()
     }
@@ -214,7 +214,7 @@ impl Server {
         let held = self.with(namespace, name, kind, |lock, _, _| lock.remove_grant(id));
         match held {
             Some(held) => {
-                locked(&self.state).tell(&held, reason);
+                locked(&self.state).tell(&held, reason, self.clock.now());
                 true
             }
             None => false,
@@ -241,9 +241,9 @@ impl StoreState {
         result
     }
 
-    fn tell(&self, held: &Holding, reason: LossReason) {
+    fn tell(&self, held: &Holding, reason: LossReason, lost_by: BootInstant) {
         if let Some(notices) = self.notices.get(&held.client) {
-            notices.announce(held.id, reason);
+            notices.announce(Notice { grant: held.id, reason, lost_by });
         }
     }
 }

@@ -19,7 +19,12 @@ pub enum Event {
         answer: Answer,
     },
     /// The server announced that the grant is gone.
-    Notice(LossReason),
+    Notice {
+        /// The instant by which it was gone.
+        lost_by: BootInstant,
+        /// The reason.
+        reason: LossReason,
+    },
     /// The server may have forgotten the grant: verify it now.
     Suspect,
     /// The holder releases the lock; from now on nothing is renewed and no loss is signalled.
