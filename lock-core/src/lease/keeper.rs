@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -80,6 +80,8 @@ pub(crate) struct Keeper {
     pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
     background: Background,
+    /// Whether a task was started before.
+    has_started: AtomicBool,
     wake: Notify,
     closed: AtomicBool,
 }
@@ -120,6 +122,7 @@ impl Keeper {
             longest_ttl: backend.longest_ttl(),
             doubts: asked(|| backend.doubts()),
             background: Background::at(runtime),
+            has_started: AtomicBool::new(false),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
             backend,
@@ -347,14 +350,21 @@ impl Carried for Keeper {
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Before anything else happens: what is announced from now on finds a listener.
         let (notices, doubts) = (asked(|| self.backend.notices()), self.doubts.clone());
-        run(self, notices, doubts)
+        let starts_again = self.has_started.swap(true, Ordering::AcqRel);
+        run(self, notices, doubts, starts_again)
     }
 }
 
 type RenewalBatch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>)>;
 
 /// The task. It ends when the client and every guard are gone.
-async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>) {
+async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>, starts_again: bool) {
+    if starts_again {
+        // One verification is enough for every doubt until now.
+        let _ = next_doubt(&mut doubts).now_or_never();
+        // With the task before have gone the notices that it had not taken up, and its renewals.
+        keeper.suspect_all();
+    }
     let mut batches: FuturesUnordered<RenewalBatch> = FuturesUnordered::new();
     let mut idle_since = None;
     while !keeper.is_closed() {
