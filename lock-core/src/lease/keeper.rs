@@ -365,10 +365,12 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Opti
         // With the task before have gone the notices that it had not taken up, and its renewals.
         keeper.suspect_all();
     }
+    // Where the keeper lives, the reaper can too.
+    keeper.reaper.follow_keeper();
     let mut batches: FuturesUnordered<RenewalBatch> = FuturesUnordered::new();
     let mut idle_since = None;
     while !keeper.is_closed() {
-        // Where the keeper lives, the reaper can too. It may have gone with another runtime since.
+        // It may have gone since, with another runtime or by a panic.
         keeper.reaper.ensure_running();
         let (due, next) = keeper.due(&mut idle_since);
         let mut alike = BTreeMap::<_, Vec<_>>::new();
