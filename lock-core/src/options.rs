@@ -83,7 +83,7 @@ impl LeaseOptions {
 
     /// Sets whether the lease is renewed by itself. If not, the grant ends after `ttl` unless
     /// [`Lease::extend`](crate::Lease::extend) is called. The server is asked all the same whether it still has the grant when it may have
-    /// forgotten it, such as after a failover.
+    /// forgotten it, such as after a failover, and when the task that renews has started again.
     #[must_use]
     pub fn with_auto_renew(mut self, auto_renew: bool) -> Self {
         self.auto_renew = auto_renew;

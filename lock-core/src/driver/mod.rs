@@ -59,7 +59,7 @@ pub use doubts::{DoubtSource, Doubts};
 pub use guarantees::{Guarantee, Guarantees, Support};
 pub use id_map::IdMap;
 pub use inspection::{Holder, Inspection, Waiter};
-pub use notices::{NoticeSource, Notices};
+pub use notices::{Notice, NoticeSource, Notices};
 pub use record::{Record, RecordBackend, RecordWrite};
 pub use several::SeveralOutcome;
 pub use tasks::{log, supervised};

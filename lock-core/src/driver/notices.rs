@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use tokio::sync::mpsc;
 
+use crate::clock::BootInstant;
 use crate::loss::LossReason;
 use crate::owner::GrantId;
 use crate::sync::locked;
@@ -11,23 +12,35 @@ use crate::sync::locked;
 /// The number of announcements that stand before the subscriber.
 const MOST: usize = 65_536;
 
+/// A grant that was lost at the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The grant's id.
+    pub grant: GrantId,
+    /// The reason of the loss.
+    pub reason: LossReason,
+    /// The instant by which it was lost.
+    pub lost_by: BootInstant,
+}
+
 /// A backend's end of its [`Notices`]: announces grants that were lost at the server.
 ///
 /// # Examples
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::Error> {
-/// use lock_core::driver::NoticeSource;
+/// use lock_core::clock::{Clock, SystemClock};
+/// use lock_core::driver::{Notice, NoticeSource};
 /// use lock_core::{GrantId, LossReason};
 ///
 /// let source = NoticeSource::default(); // a field of the backend
 /// let mut notices = source.subscribe(); // the answer of `Backend::notices`
-/// let grant = GrantId::random()?;
-/// source.announce(grant, LossReason::Taken); // when the server says so
-/// assert_eq!(notices.next().await, Some((grant, LossReason::Taken)));
+/// let notice = Notice { grant: GrantId::random()?, reason: LossReason::Taken, lost_by: SystemClock.now() };
+/// source.announce(notice.clone()); // when the server says so
+/// assert_eq!(notices.next().await, Some(notice));
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Default)]
-pub struct NoticeSource(Mutex<Option<mpsc::Sender<(GrantId, LossReason)>>>);
+pub struct NoticeSource(Mutex<Option<mpsc::Sender<Notice>>>);
 
 impl NoticeSource {
     /// Returns what is announced from now on. There is one subscriber: an earlier one hears nothing more.
@@ -37,20 +50,21 @@ impl NoticeSource {
         Notices(receiver)
     }
 
-    /// Announces that a grant was lost, and why. Never waits; does nothing while nobody has subscribed: a client
+    /// Announces that a grant was lost, by an instant of [`Backend::clock`](super::Backend::clock). It is not heard for a grant
+    /// that was asked for after that instant, under the same id. Never waits; does nothing while nobody has subscribed: a client
     /// without a keeper has no guards to tell. Of 65,536 announcements that the keeper has not taken up, further ones are left
     /// out: the holder hears of its loss at its next renewal, or at its deadline.
-    pub fn announce(&self, grant: GrantId, reason: LossReason) {
+    pub fn announce(&self, notice: Notice) {
         if let Some(subscriber) = &*locked(&self.0) {
             // It fails if the subscriber is gone, which is the same as none, or has too much before it.
-            let _ = subscriber.try_send((grant, reason));
+            let _ = subscriber.try_send(notice);
         }
     }
 }
 
 /// The announcements of a [`NoticeSource`], in order.
 #[derive(Debug)]
-pub struct Notices(mpsc::Receiver<(GrantId, LossReason)>);
+pub struct Notices(mpsc::Receiver<Notice>);
 
 impl Notices {
     /// Returns the next announcement; `None` if there will be no more, because the source is gone or another subscriber has
@@ -58,25 +72,32 @@ impl Notices {
     ///
     /// # Cancel safety
     /// Dropping the future loses no announcement.
-    pub async fn next(&mut self) -> Option<(GrantId, LossReason)> {
+    pub async fn next(&mut self) -> Option<Notice> {
         self.0.recv().await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn notice(number: u8) -> Notice {
+        let (grant, lost_by) = (GrantId::from_bytes([number; 16]), BootInstant::from_origin(Duration::ZERO));
+        Notice { grant, reason: LossReason::Taken, lost_by }
+    }
 
     #[tokio::test]
     async fn only_the_latest_subscriber_is_told_and_in_order() {
-        let (source, grants) = (NoticeSource::default(), [(); 2].map(|()| GrantId::random().unwrap()));
-        source.announce(grants[0], LossReason::Taken);
+        let source = NoticeSource::default();
+        source.announce(notice(1));
         let mut first = source.subscribe();
         let mut second = source.subscribe();
-        grants.iter().for_each(|grant| source.announce(*grant, LossReason::Expired));
+        [1, 2].map(notice).into_iter().for_each(|notice| source.announce(notice));
         assert_eq!(first.next().await, None);
-        for grant in grants {
-            assert_eq!(second.next().await, Some((grant, LossReason::Expired)));
+        for number in [1, 2] {
+            assert_eq!(second.next().await, Some(notice(number)));
         }
         drop(source);
         assert_eq!(second.next().await, None);
@@ -84,9 +105,9 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_announcements_wait_than_the_bound_says() {
-        let (source, grant) = (NoticeSource::default(), GrantId::random().unwrap());
+        let source = NoticeSource::default();
         let mut notices = source.subscribe();
-        (0..MOST + 9).for_each(|_| source.announce(grant, LossReason::Taken));
+        (0..MOST + 9).for_each(|_| source.announce(notice(1)));
         drop(source);
         let mut heard = 0;
         while notices.next().await.is_some() {

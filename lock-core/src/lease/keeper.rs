@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -21,9 +21,8 @@ use super::state::{Actions, Answer, Event};
 use super::table::LeaseTable;
 use crate::clock::{BootInstant, Clock};
 use crate::driver::bound::{asked, bounded, caught};
-use crate::driver::{Backend, Doubts, Notices, Renewal, Renewed, log};
+use crate::driver::{Backend, Doubts, Notice, Notices, Renewal, Renewed, log};
 use crate::error::{Error, Phase};
-use crate::loss::LossReason;
 use crate::metrics::Meters;
 use crate::name::LockName;
 use crate::options::{LeaseOptions, check_ttl};
@@ -81,6 +80,8 @@ pub(crate) struct Keeper {
     pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
     background: Background,
+    /// Whether a task was started before.
+    has_started: AtomicBool,
     wake: Notify,
     closed: AtomicBool,
 }
@@ -121,6 +122,7 @@ impl Keeper {
             longest_ttl: backend.longest_ttl(),
             doubts: asked(|| backend.doubts()),
             background: Background::at(runtime),
+            has_started: AtomicBool::new(false),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
             backend,
@@ -316,8 +318,13 @@ impl Keeper {
         }
     }
 
-    fn find(&self, id: GrantId) -> Option<Arc<LiveGrant>> {
-        locked(&self.registry).leases.get(id).cloned()
+    /// Takes note of a loss that was announced, if the lease is still here.
+    fn hear(&self, notice: Notice) {
+        let Notice { grant, reason, lost_by } = notice;
+        let live = locked(&self.registry).leases.get(grant).cloned();
+        if let Some(live) = live {
+            self.settle(&live, Event::Notice { lost_by, reason });
+        }
     }
 }
 
@@ -343,18 +350,27 @@ impl Carried for Keeper {
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Before anything else happens: what is announced from now on finds a listener.
         let (notices, doubts) = (asked(|| self.backend.notices()), self.doubts.clone());
-        run(self, notices, doubts)
+        let starts_again = self.has_started.swap(true, Ordering::AcqRel);
+        run(self, notices, doubts, starts_again)
     }
 }
 
 type RenewalBatch = BoxFuture<'static, (Vec<(Arc<LiveGrant>, Duration)>, BootInstant, Vec<Renewed>)>;
 
 /// The task. It ends when the client and every guard are gone.
-async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>) {
+async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Option<Doubts>, starts_again: bool) {
+    if starts_again {
+        // One verification is enough for every doubt until now.
+        let _ = next_doubt(&mut doubts).now_or_never();
+        // With the task before have gone the notices that it had not taken up, and its renewals.
+        keeper.suspect_all();
+    }
+    // Where the keeper lives, the reaper can too.
+    keeper.reaper.follow_keeper();
     let mut batches: FuturesUnordered<RenewalBatch> = FuturesUnordered::new();
     let mut idle_since = None;
     while !keeper.is_closed() {
-        // Where the keeper lives, the reaper can too. It may have gone with another runtime since.
+        // It may have gone since, with another runtime or by a panic.
         keeper.reaper.ensure_running();
         let (due, next) = keeper.due(&mut idle_since);
         let mut alike = BTreeMap::<_, Vec<_>>::new();
@@ -375,11 +391,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Opti
         tokio::select! {
             Some((leases, sent_at, answers)) = batches.next() => take(&keeper, leases, sent_at, answers),
             notice = next_notice(&mut notices) => match notice {
-                Some((id, reason)) => {
-                    if let Some(live) = keeper.find(id) {
-                        keeper.settle(&live, Event::Notice(reason));
-                    }
-                }
+                Some(notice) => keeper.hear(notice),
                 None => notices = None,
             },
             () = next_doubt(&mut doubts) => keeper.suspect_all(),
@@ -389,7 +401,7 @@ async fn run(keeper: Arc<Keeper>, mut notices: Option<Notices>, mut doubts: Opti
     }
 }
 
-async fn next_notice(notices: &mut Option<Notices>) -> Option<(GrantId, LossReason)> {
+async fn next_notice(notices: &mut Option<Notices>) -> Option<Notice> {
     match notices {
         Some(notices) => notices.next().await,
         None => std::future::pending().await,
@@ -451,24 +463,45 @@ mod tests {
     use super::*;
     use crate::clock::VirtualClock;
     use crate::driver::{Attempt, Grant, Kind};
+    use crate::loss::LossReason;
     use crate::memory::MemoryStore;
     use crate::owner::Owner;
+
+    /// A keeper without a runtime: there is no task, and the looks are made by the tests.
+    fn keeper(clock: &VirtualClock) -> Arc<Keeper> {
+        let store = MemoryStore::with_clock(clock.clone());
+        Keeper::new(Arc::new(store.backend(String::new(), Duration::from_secs(2))))
+    }
+
+    /// A lease that was asked for just now.
+    fn lease(keeper: &Arc<Keeper>) -> Arc<LiveGrant> {
+        let (lease, now) = (LeaseOptions::default(), keeper.clock.now());
+        let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
+        let grant = Grant::new(None, now, lease.ttl);
+        let live = LiveGrant::new(Arc::new(attempt), &grant, now, lease, Duration::ZERO);
+        keeper.register(&live, now);
+        live
+    }
+
+    /// As a waiter may have it whose session ended, and who was granted the lock in the next one.
+    #[test]
+    fn a_notice_that_was_announced_before_a_grant_was_asked_for_does_not_end_it() {
+        let clock = VirtualClock::new();
+        let (keeper, announced_at) = (keeper(&clock), clock.now());
+        clock.advance(Duration::from_millis(1));
+        let live = lease(&keeper);
+        let notice = |lost_by| Notice { grant: live.attempt.id, reason: LossReason::SessionExpired, lost_by };
+        keeper.hear(notice(announced_at));
+        assert!(live.is_held(&clock), "a healthy grant was ended");
+        keeper.hear(notice(clock.now()));
+        assert_eq!(live.loss(), Some(LossReason::SessionExpired));
+    }
 
     #[test]
     fn a_client_that_locks_and_releases_in_a_loop_does_not_wake_it_each_time() {
         let clock = VirtualClock::new();
-        // Without a runtime there is no task: the looks are made here.
-        let keeper = Keeper::new(Arc::new(
-            MemoryStore::with_clock(clock.clone()).backend(String::new(), Duration::from_secs(2)),
-        ));
-        let lease = LeaseOptions::default();
-        let cycle = || {
-            let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
-            let grant = Grant::new(None, clock.now(), lease.ttl);
-            let live = LiveGrant::new(Arc::new(attempt), &grant, clock.now(), lease, Duration::ZERO);
-            keeper.register(&live, clock.now());
-            keeper.end(&live, || ());
-        };
+        let keeper = keeper(&clock);
+        let cycle = || keeper.end(&lease(&keeper), || ());
         let mut idle_since = None;
         for _ in 0..3 {
             cycle();

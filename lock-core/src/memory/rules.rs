@@ -105,6 +105,11 @@ impl Lock {
     /// Takes a grant or a place in the queue away, and says which grant it was.
     pub(super) fn remove(&mut self, id: GrantId) -> Option<Holding> {
         self.queue.remove(id);
+        self.remove_grant(id)
+    }
+
+    /// Takes a grant away; a request in the queue stays there.
+    pub(super) fn remove_grant(&mut self, id: GrantId) -> Option<Holding> {
         self.holders.remove(id)
     }
 
@@ -126,13 +131,10 @@ impl Lock {
         })
     }
 
-    /// Drops expired grants and lets in whoever is first and fits: the direct hand-over.
+    /// Drops expired grants and lets in whoever is next: the direct hand-over.
     pub(super) fn settle(&mut self, now: BootInstant, fence: Fence<'_>) {
         self.holders.expire(now);
-        while let Some(first) = self.queue.front()
-            && (first.tell.is_closed() || self.admits(first.kind, &first.owner))
-        {
-            let Some(QueuedRequest { id, client, kind, owner, ttl, tell, .. }) = self.queue.pop() else { return };
+        while let Some(QueuedRequest { id, client, kind, owner, ttl, tell, .. }) = self.next_let_in() {
             if tell.is_closed() {
                 continue;
             }
@@ -141,6 +143,16 @@ impl Lock {
                 self.remove(id);
             }
         }
+    }
+
+    /// Takes the first request out of the queue if it fits, or one whose owner is inside: that may stand behind others, if it came before
+    /// its owner was inside, and need not wait for its turn.
+    fn next_let_in(&mut self) -> Option<QueuedRequest> {
+        if self.queue.front().is_some_and(|first| first.tell.is_closed() || self.admits(first.kind, &first.owner)) {
+            return self.queue.pop();
+        }
+        let inside = self.holders.any().filter(|held| held.kind == Kind::Reentrant)?;
+        self.queue.pop_of(inside.owner.id())
     }
 
     /// The instant at which the first grant ends; a waiter sleeps until then, or until it is told that another one ends sooner.

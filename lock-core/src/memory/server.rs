@@ -10,7 +10,7 @@ use super::holders::Holding;
 use super::records::Records;
 use super::rules::{Fence, Lock};
 use crate::clock::{BootInstant, Clock};
-use crate::driver::{Attempt, Kind, NoticeSource, Notices, Record, RecordWrite, SeveralOutcome};
+use crate::driver::{Attempt, Kind, Notice, NoticeSource, Notices, Record, RecordWrite, SeveralOutcome};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
@@ -84,7 +84,7 @@ impl Server {
         let now = self.clock.now();
         let lost: Vec<_> = keys.into_iter().flat_map(|key| state.with(key, now, |lock, _| lock.remove_all())).collect();
         for held in &lost {
-            state.tell(held, LossReason::Taken);
+            state.tell(held, LossReason::Taken, now);
         }
         lost.len()
     }
@@ -211,10 +211,10 @@ impl Server {
         id: GrantId,
         reason: LossReason,
     ) -> bool {
-        let held = self.with(namespace, name, kind, |lock, _, _| lock.remove(id));
+        let held = self.with(namespace, name, kind, |lock, _, _| lock.remove_grant(id));
         match held {
             Some(held) => {
-                locked(&self.state).tell(&held, reason);
+                locked(&self.state).tell(&held, reason, self.clock.now());
                 true
             }
             None => false,
@@ -241,9 +241,9 @@ impl StoreState {
         result
     }
 
-    fn tell(&self, held: &Holding, reason: LossReason) {
+    fn tell(&self, held: &Holding, reason: LossReason, lost_by: BootInstant) {
         if let Some(notices) = self.notices.get(&held.client) {
-            notices.announce(held.id, reason);
+            notices.announce(Notice { grant: held.id, reason, lost_by });
         }
     }
 }
@@ -265,4 +265,27 @@ fn next_token(last: &mut u64) -> FencingToken {
     *last += 1;
     // 2^53 grants take centuries.
     FencingToken::new(*last).unwrap_or(FencingToken::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use crate::memory::MemoryStore;
+
+    #[tokio::test]
+    async fn a_wait_goes_on_if_its_id_is_taken_for_a_grant_s() {
+        let store = MemoryStore::new();
+        let (a, b) = (store.connect().mutex("a"), store.connect().mutex("a"));
+        let held = a.lock().await.unwrap();
+        let mut waiting = pin!(b.lock());
+        assert!((&mut waiting).now_or_never().is_none());
+        let waiter = a.inspect().await.unwrap().waiters[0].attempt;
+        assert!(!a.force_release(waiter, "by mistake").await.unwrap(), "a waiter is no holder");
+        assert!((&mut waiting).now_or_never().is_none(), "the wait has ended");
+        held.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+    }
 }

@@ -69,6 +69,38 @@ fn end(runtime: Runtime) {
 }
 
 #[test]
+fn a_loss_that_was_announced_before_the_clients_runtime_ended_is_told_on_the_holders() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    lab.line.announces_losses();
+    let locks = home.block_on(async { lab.connect() });
+    let guard = here.block_on(locks.mutex("a").lock()).unwrap();
+    // Nobody takes the announcement up: the client's runtime is not driven.
+    lab.store.lose("a");
+    lab.clock.advance(Duration::from_millis(1));
+    end(home);
+    assert_eq!(here.block_on(soon("the loss is told", guard.lost())), LossReason::Taken);
+}
+
+#[test]
+fn a_renewal_that_was_under_way_when_the_clients_runtime_ended_is_sent_again_at_once() {
+    let (home, here) = (runtime(), runtime());
+    let lab = Lab::new();
+    let locks = home.block_on(async { lab.connect() });
+    let guard = here.block_on(locks.mutex("a").lock()).unwrap();
+    lab.line.set(Fault::Hangs);
+    home.block_on(async {
+        lab.clock.advance(LeaseOptions::default().renewal_interval());
+        lab.line.asked_times("renew", 1).await;
+    });
+    lab.line.set(Fault::None);
+    lab.clock.advance(Duration::from_millis(1));
+    end(home);
+    here.block_on(lab.line.asked_times("renew", 2));
+    drop(guard);
+}
+
+#[test]
 fn a_lock_is_renewed_on_the_runtime_on_which_its_holder_waits_for_the_loss() {
     let (home, here) = (runtime(), runtime());
     let lab = Lab::new();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lock_core::driver::NoticeSource;
+use lock_core::clock::{Clock, SystemClock};
+use lock_core::driver::{Notice, NoticeSource};
 
 use super::queue::WaitQueues;
 use crate::client::push::{Inbox, Message};
@@ -13,6 +14,8 @@ pub(crate) fn inbox(queues: Arc<WaitQueues>, losses: Arc<NoticeSource>) -> Inbox
         Message::Granted(granted) => queues.granted(granted, None),
         Message::AskAfter { lock, pause } => queues.ask_after(&lock, pause),
         Message::Reconnected => queues.ask_all(),
-        Message::Forced { nonce, reason } => losses.announce(nonce, reason),
+        Message::Forced { nonce, reason } => {
+            losses.announce(Notice { grant: nonce, reason, lost_by: SystemClock.now() });
+        }
     })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lock_core::{ErrorKind, LeaseOptions, Locks, Owner, ReentrantMutex};
 
+use crate::adapters::Exclusive;
 use crate::context::{Cx, LOCK};
 use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
 use crate::time::{hand_over, ms, pass, promptly, soon, stays_pending, ttl};
@@ -47,6 +48,30 @@ pub(super) async fn one_owner_enters_from_two_clients(cx: Arc<Cx>) -> Verdict {
         .release()
         .await?;
     Ok(())
+}
+
+pub(super) async fn an_owner_s_second_request_is_let_in_past_another_one(cx: Arc<Cx>) -> Verdict {
+    let (x, s1, d, s2) = (lock(&cx).await?, lock(&cx).await?, lock(&cx).await?, lock(&cx).await?);
+    let (me, you, shared) = (Owner::new(), Owner::new(), Owner::new());
+    let held = x.lock(&me).await?;
+    let queue = Exclusive::Reentrant(x);
+    let waiting = |lock: ReentrantMutex, owner: Owner| tokio::spawn(async move { lock.lock(&owner).await });
+    let first = waiting(s1, shared.clone());
+    cx.queued(&queue, 1).await?;
+    // Where the queue has no order it may come first: it leaves at once.
+    let other = tokio::spawn(async move { d.lock(&you).await?.release().await });
+    cx.queued(&queue, 2).await?;
+    let second = waiting(s2, shared);
+    cx.queued(&queue, 3).await?;
+    held.release().await?;
+    let first = soon("the owner enters", promptly(), first).await???;
+    let second = soon("the owner enters again, although another one waits in front", promptly(), second).await???;
+    ensure!(first.is_held() && first.fencing_token() == second.fencing_token(), "they were not inside together");
+    first.release().await?;
+    ensure!(second.is_held(), "one client's release ended the other's part");
+    second.release().await?;
+    soon("the other owner enters after both", promptly(), other).await???;
+    cx.nothing_is_left().await
 }
 
 pub(super) async fn only_the_last_of_three_releases_frees(cx: Arc<Cx>) -> Verdict {

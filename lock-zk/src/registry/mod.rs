@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lock_core::clock::BootInstant;
-use lock_core::driver::{IdMap, NoticeSource, Notices};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::{IdMap, Notice, NoticeSource, Notices};
 use lock_core::{GrantId, LossReason};
 
 use self::incoming::Incoming;
@@ -245,16 +245,17 @@ impl Registry {
 
     /// Tells every holder of a session that ended. Whoever still waits finds out by itself.
     pub(crate) fn end_session(&self, session: &Arc<Session>) {
-        let gone: Vec<_> = self
-            .entries()
-            .registrations
-            .values()
-            .filter(|registration| Arc::ptr_eq(&registration.session, session))
-            .cloned()
-            .collect();
+        let (gone, lost_by): (Vec<_>, _) = {
+            let entries = self.entries();
+            let gone =
+                entries.registrations.values().filter(|registration| Arc::ptr_eq(&registration.session, session));
+            // Read while the entries are locked: a waiter among them asks for the lock in the next session, under the same id, once it
+            // has registered there, which is later than this.
+            (gone.cloned().collect(), SystemClock.now())
+        };
         for registration in gone {
             self.deregister(&registration);
-            self.notices.announce(registration.grant, LossReason::SessionExpired);
+            self.notices.announce(Notice { grant: registration.grant, reason: LossReason::SessionExpired, lost_by });
         }
     }
 

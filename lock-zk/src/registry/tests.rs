@@ -222,3 +222,21 @@ async fn a_node_that_becomes_known_behind_the_end_of_its_session_is_not_noted() 
     registry.set_node(&registration, node());
     assert!(registry.node_ahead(&path, grant).is_none(), "whoever stands behind it would wait for ever");
 }
+
+#[tokio::test]
+async fn the_end_of_a_session_is_told_as_of_before_its_waiters_ask_again() {
+    let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+    let (sessions, layout) = connect(server.url()).await;
+    let registry = Arc::<Registry>::default();
+    let (session, grant) = (sessions.current().await, GrantId::random().unwrap());
+    let lock = || LockPaths::of(&layout, &"again".into(), Kind::Mutex).unwrap();
+    let (mut notices, registered_at) = (registry.notices(), SystemClock.now());
+    registry.register(grant, &session, lock());
+    registry.end_session(&session);
+    // Of the next session, as far as the registry can tell.
+    registry.register(grant, &session, lock());
+    let asked_at = SystemClock.now();
+    let notice = notices.next().await.unwrap();
+    assert_eq!((notice.grant, notice.reason), (grant, LossReason::SessionExpired));
+    assert!(registered_at <= notice.lost_by && notice.lost_by <= asked_at);
+}

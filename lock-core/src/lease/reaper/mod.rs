@@ -59,6 +59,8 @@ struct Jobs {
     meters: Meters,
     shutdown: Arc<Shutdown>,
     background: Background,
+    /// The runtime on which the keeper runs: it finds one by its leases when the client's own has ended.
+    keepers_runtime: Mutex<Option<Handle>>,
     queue: Mutex<JobQueue>,
     untried: Arc<UntriedJobs>,
     wake: Notify,
@@ -101,11 +103,19 @@ impl Reaper {
             meters,
             shutdown,
             background: Background::at(runtime),
+            keepers_runtime: Mutex::default(),
             queue: Mutex::default(),
             untried: Arc::default(),
             wake: Notify::new(),
             closed: AtomicBool::new(false),
         }))
+    }
+
+    /// Takes note of the keeper's runtime, which is the present one, and starts the task there if it does not run. One that ends later
+    /// goes on there.
+    pub(crate) fn follow_keeper(&self) {
+        *locked(&self.0.keepers_runtime) = Handle::try_current().ok();
+        self.ensure_running();
     }
 
     /// Starts the task if it does not run. Without a runtime the jobs wait for one.
@@ -391,7 +401,7 @@ impl Carried for Jobs {
     }
 
     fn runtimes(&self) -> Vec<Handle> {
-        Vec::new()
+        locked(&self.keepers_runtime).iter().cloned().collect()
     }
 
     fn is_needed(&self) -> bool {
@@ -423,9 +433,8 @@ mod tests {
     use crate::memory::MemoryStore;
     use crate::owner::Owner;
 
-    /// Without a runtime nothing is tried.
-    #[test]
-    fn so_many_are_waiting_for_their_first_try_at_most() {
+    /// A reaper of the present runtime, if there is one, and an attempt.
+    fn reaper() -> (Reaper, Arc<Attempt>) {
         let backend = Arc::new(MemoryStore::new().backend(String::new(), Duration::from_secs(2)));
         let reaper = Reaper::new(
             backend.clone(),
@@ -436,7 +445,26 @@ mod tests {
             BackgroundRuntime::current(),
         );
         let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(30)).unwrap();
-        let attempt = Arc::new(attempt);
+        (reaper, Arc::new(attempt))
+    }
+
+    #[test]
+    fn it_goes_on_where_the_keeper_is_when_its_runtime_ends_after_the_keepers() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (home, keepers) = (runtime(), runtime());
+        let (reaper, attempt) = home.block_on(async { reaper() });
+        reaper.cancel(attempt.clone());
+        // The keeper has moved already, and will not look again soon.
+        keepers.block_on(async { reaper.follow_keeper() });
+        std::thread::spawn(move || drop(home)).join().unwrap();
+        let tried = reaper.first_tries(&attempt.name, attempt.kind).expect("tried already");
+        keepers.block_on(async { tokio::time::timeout(Duration::from_secs(10), tried).await }).expect("nobody tries");
+    }
+
+    /// Without a runtime nothing is tried.
+    #[test]
+    fn so_many_are_waiting_for_their_first_try_at_most() {
+        let (reaper, attempt) = reaper();
         for _ in 0..MOST {
             reaper.cancel(attempt.clone());
         }

@@ -19,7 +19,12 @@ pub enum Event {
         answer: Answer,
     },
     /// The server announced that the grant is gone.
-    Notice(LossReason),
+    Notice {
+        /// The instant by which it was gone.
+        lost_by: BootInstant,
+        /// The reason.
+        reason: LossReason,
+    },
     /// The server has refused what it lets only the latest holder do: the grant is gone, or a newer one has been before it. It is given
     /// up, also at the server.
     Refused,

@@ -43,6 +43,8 @@ pub struct LeaseState {
     phase: Phase,
     options: LeaseOptions,
     granularity: Duration,
+    /// The instant at which the grant was asked for.
+    asked_at: BootInstant,
     held_since: BootInstant,
     deadline: BootInstant,
     renew_at: BootInstant,
@@ -76,6 +78,7 @@ impl LeaseState {
             phase: Phase::Held,
             options,
             granularity,
+            asked_at: grant.sent_at,
             held_since: now,
             deadline: grant.sent_at,
             renew_at: BootInstant::FAR_FUTURE,
@@ -257,7 +260,9 @@ impl LeaseState {
                 self.lose(LossReason::Taken, true, &mut actions);
                 return actions;
             }
-            Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice(reason) => {
+            // It tells late of an earlier grant of the attempt, or of a wait that ended: in a former session, say.
+            Event::Notice { lost_by, .. } if lost_by < self.asked_at => {}
+            Event::Answer { answer: Answer::Lost(reason), .. } | Event::Notice { reason, .. } => {
                 // The server says that nothing is there: nothing is to be discarded.
                 self.lose(reason, false, &mut actions);
                 return actions;

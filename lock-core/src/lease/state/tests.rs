@@ -160,9 +160,21 @@ fn after_a_release_nothing_is_signalled_or_renewed() {
     let mut lease = lease(LeaseOptions::new(TTL));
     lease.step(at(10), Event::Release);
     assert!(!lease.is_held(at(11)));
-    for event in [Event::Tick, Event::Notice(LossReason::Taken), answer(5, Answer::Lost(LossReason::Taken))] {
+    let notice = Event::Notice { lost_by: at(5000), reason: LossReason::Taken };
+    for event in [Event::Tick, notice, answer(5, Answer::Lost(LossReason::Taken))] {
         assert_eq!(lease.step(at(5000), event), Actions::default());
     }
+}
+
+#[test]
+fn a_notice_of_what_was_lost_before_the_grant_was_asked_for_is_not_heard() {
+    let grant = Grant::new(None, at(50), TTL);
+    let mut lease = LeaseState::new(&grant, at(60), LeaseOptions::new(TTL), Duration::from_millis(2));
+    let notice = |ms| Event::Notice { lost_by: at(ms), reason: LossReason::SessionExpired };
+    assert_eq!(lease.step(at(70), notice(49)).lost, None);
+    assert!(lease.is_held(at(70)));
+    // It may be lost before the answer with the grant has come.
+    assert_eq!(lease.step(at(70), notice(50)).lost, Some(LossReason::SessionExpired));
 }
 
 #[test]

@@ -63,6 +63,8 @@ cases! {
         "C-RE01" "K4" reentrant::an_owner_enters_again_with_the_same_token ONCE [Need::Reentrant];
         /// One owner enters from two clients; the lock is free only after both left.
         "C-RE01b" "K3" reentrant::one_owner_enters_from_two_clients ONCE [Need::Reentrant, SHARED_OWNER];
+        /// An owner with two requests in the queue: once the first is granted the second is too, although another owner's stands between.
+        "C-RE01c" "K5" reentrant::an_owner_s_second_request_is_let_in_past_another_one ONCE [Need::Reentrant, SHARED_OWNER];
         /// Only the third of three releases frees.
         "C-RE02" "K3" reentrant::only_the_last_of_three_releases_frees ONCE [Need::Reentrant];
         /// B, waiting for A at depth 2, enters only after A's last release.
