@@ -47,8 +47,8 @@ pub(crate) struct EpochGate {
     health: ServerHealth,
     /// On a server that evicts nothing.
     promised: Guarantees,
-    /// The epoch in which the server was asked how it is set up: when a client connects, and once in each life of the server's
-    /// memory. Another server, or the same one with other options, may be in its place.
+    /// The epoch in which the server was asked how it is set up: when a client connects, and once in each epoch that is
+    /// open. Another server, or the same one with other options, may be in its place.
     checked_in: AtomicU64,
     /// The one right to tend the epoch. Whoever opens it or puts it back has this right, until its time has passed at the latest.
     tending: Rights,
@@ -280,8 +280,8 @@ impl EpochGate {
         }
         let ends_at = opened_ends_at(&stats)?;
         let key = || self.key.clone();
-        let mut own = OwnItem { value: epoch.value(), seen: item.seen };
-        let mut change = Command::AddOne { key: key(), own, ends_at };
+        let (mut own, to) = (OwnItem { value: epoch.value(), seen: item.seen }, epoch.opened().value());
+        let mut change = Command::Open { key: key(), own, to, ends_at };
         for _ in 0..OPENING_ROUNDS {
             let mut answers = connection.run(vec![change, Command::Look { key: key() }]).await.into_iter();
             own.seen = match CommandAnswer::expected(answers.next()) {
@@ -290,7 +290,7 @@ impl EpochGate {
                 // Somebody else was faster.
                 _ => return Ok(()),
             };
-            own.value = Epoch { open: true, ..epoch }.value();
+            own.value = to;
             // While somebody reads the item, the server changes a copy of it, which keeps the former end.
             match CommandAnswer::expected(answers.next()).item_seen()? {
                 Some(item) if item.left <= i64::from(epoch::CLOSED_FOR) => {}
@@ -316,7 +316,8 @@ impl EpochGate {
     }
 
     fn epoch(&self, item: &Item) -> Result<Epoch, Failure> {
-        let epoch = Epoch::of(&item.value).ok_or_else(|| Failure::protocol("the epoch's key holds something else"))?;
+        let epoch = Epoch::of(&item.value, item.seen.cas);
+        let epoch = epoch.ok_or_else(|| Failure::protocol("the epoch's key holds something else"))?;
         if epoch.admits(self.longest) {
             return Ok(epoch);
         }

@@ -7,8 +7,10 @@
 //! and only then locks are granted again.
 //!
 //! The item is a number of 63 bits (for why not 64, see [`crate::store::keys`]): the longest lease in seconds (9 bits), when
-//! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). A life of the server's memory
-//! is known by the µs, and its fencing tokens begin with them.
+//! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). Whoever opens it takes the closed
+//! item's CAS number off the µs. CAS numbers count all stores since the server's start, for whatever prefix, also from before a flush; the
+//! sum of both counts those since the epoch was made, and is the fencing token. A life of the server's memory is known by the µs that
+//! are left.
 //!
 //! The rest of the item's TTL tells the server's time, and so whether its clock runs. A server that was paused, with its machine or by
 //! a signal, answers for a moment before it notices how much time has passed. What it stores in that moment is stamped with old
@@ -60,8 +62,10 @@ const RUNS_AGAIN: i64 = 2;
 pub struct Epoch {
     /// The longest lease that its clients may have, in seconds.
     longest: u64,
-    /// The epoch's beginning, in µs since 1970.
+    /// The epoch's beginning, in µs since 1970; of an open one less the CAS number that it had when it was closed.
     micros: u64,
+    /// The CAS number with which it was read. Whatever was taken in an open one has a higher number.
+    cas: u64,
     /// Whether locks are granted.
     pub open: bool,
 }
@@ -71,15 +75,20 @@ impl Epoch {
     #[must_use]
     pub fn new(longest: Duration, since_1970: Duration) -> Self {
         let micros = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).min(FencingToken::MAX.as_u64());
-        Self { longest: whole_seconds(longest), micros, open: false }
+        Self { longest: whole_seconds(longest), micros, cas: 0, open: false }
     }
 
-    /// Out of the item's value; `None` if that is none of ours.
-    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+    /// Out of the item's value and CAS number; `None` if the value is none of ours.
+    pub(crate) fn of(value: &[u8], cas: u64) -> Option<Self> {
         let value = number(value).filter(|value| i64::try_from(*value).is_ok())?;
-        let epoch =
-            Self { longest: value >> 54, micros: value >> 1 & FencingToken::MAX.as_u64(), open: value & 1 == 1 };
-        (epoch.longest > 0 && epoch.micros > 0).then_some(epoch)
+        let (longest, micros) = (value >> 54, value >> 1 & FencingToken::MAX.as_u64());
+        (longest > 0 && micros > 0).then_some(Self { longest, micros, cas, open: value & 1 == 1 })
+    }
+
+    /// Returns what this closed epoch is when it is open: its tokens count the stores from now on. A count that is above the µs since 1970
+    /// is none of a server's; the epoch stays one that can be read.
+    pub(crate) fn opened(self) -> Self {
+        Self { micros: self.micros.saturating_sub(self.cas).max(1), open: true, ..self }
     }
 
     /// The item's value.
@@ -87,7 +96,7 @@ impl Epoch {
         self.longest << 54 | self.micros << 1 | u64::from(self.open)
     }
 
-    /// The number by which its life is known.
+    /// The number by which its life is known, as long as it is closed, and another one once it is open.
     pub(crate) fn id(self) -> u64 {
         self.micros
     }
@@ -102,15 +111,16 @@ impl Epoch {
         self.longest == whole_seconds(longest)
     }
 
-    /// The token of what was taken with this CAS number. Numbers grow with every store and begin anew with the server's
-    /// life; lives differ by more µs than a server can store items meanwhile.
+    /// The token of what was taken with this CAS number: when the open epoch was made, in µs, and the stores since then. Between the
+    /// making of two epochs more µs go by than a server can store items. So every token is above those of former epochs, whether the
+    /// server counts anew since then, after a restart, or goes on, after a flush.
     pub(crate) fn token(self, cas: u64) -> Option<FencingToken> {
         self.micros.checked_add(cas).and_then(FencingToken::new)
     }
 
-    /// Whether an item that has this CAS number now may have been taken under this token in this epoch.
+    /// Whether an item that has this CAS number now may have been taken under this token in this open epoch.
     pub(crate) fn may_have_given(self, token: FencingToken, cas: u64) -> bool {
-        token.as_u64() > self.micros && Some(token) <= self.token(cas)
+        Some(token) > self.token(self.cas) && Some(token) <= self.token(cas)
     }
 
     /// Time for which it has to stay closed yet.
