@@ -27,6 +27,9 @@ const BRIEFLY_LATE: Duration = Duration::from_millis(100);
 /// The number of waiters behind the first one that watch whether it is late. Whoever comes to be one of them is woken.
 const WATCHERS: usize = 2;
 
+/// The number of looks within the patience, at least, once one of them was not answered.
+const LOOKS_IN_PATIENCE: u32 = 4;
+
 /// Number of a waiter in its queue, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
@@ -263,6 +266,13 @@ impl<W: Clone, O> Turns<W, O> {
             self.silent_from = now;
         }
         if limits.deadline.has_passed(now) { AfterTry::Ends } else { AfterTry::Pauses(pause) }
+    }
+
+    /// The longest pause that many other looks of the client may ask for: none as long as the server answers. After a try without an answer
+    /// nobody would know that it answers again, and those behind would be told that it is silent.
+    #[must_use]
+    pub fn longest_pause(&self, limits: &WaitLimits) -> Duration {
+        if self.has_failed { limits.patience / LOOKS_IN_PATIENCE } else { Duration::MAX }
     }
 
     /// The instant of the next look of the first one, after a pause: not before others have had their turn.
