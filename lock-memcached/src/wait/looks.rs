@@ -38,8 +38,10 @@ impl<W: WantedLock> Waiter<'_, W> {
         loop {
             // The sequence is endless; the longest pause is its own last value.
             let mut pause = pauses.next().unwrap_or(longest);
+            let keeps = self.wanted.entry().has_pieces().then_some(self.attempt.ttl);
             // The jitter comes on top, at most as much again.
-            let by_pace = share.pause(self.wanted.take_looks()).min(self.queue.longest_pause(&self.limits) / 2);
+            let most = self.queue.state().turns.longest_pause(&self.limits, keeps) / 2;
+            let by_pace = share.pause(self.wanted.take_looks()).min(most);
             if pause < by_pace {
                 pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
             }
@@ -109,11 +111,6 @@ impl<W: WantedLock> Waiter<'_, W> {
 }
 
 impl WaitQueue {
-    /// The longest pause that the client's pace may ask the first one for.
-    fn longest_pause(&self, limits: &WaitLimits) -> Duration {
-        self.state().turns.longest_pause(limits)
-    }
-
     /// The instant of the next look, after a pause that begins now.
     fn next_look(&self, limits: &WaitLimits, pause: Duration, ticket: Ticket) -> BootInstant {
         let mut state = self.state();

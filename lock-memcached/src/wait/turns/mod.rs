@@ -29,6 +29,8 @@ const WATCHERS: usize = 2;
 
 /// The number of looks within the patience, at least, once one of them was not answered.
 const LOOKS_IN_PATIENCE: u32 = 4;
+/// The number of looks within the TTL of what a waiter has at the server, at least: one of them comes while it is due for renewal.
+const LOOKS_IN_TTL: u32 = 3;
 
 /// Number of a waiter in its queue, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -268,11 +270,15 @@ impl<W: Clone, O> Turns<W, O> {
         if limits.deadline.has_passed(now) { AfterTry::Ends } else { AfterTry::Pauses(pause) }
     }
 
-    /// The longest pause that many other looks of the client may ask for: none as long as the server answers. After a try without an answer
-    /// nobody would know that it answers again, and those behind would be told that it is silent.
+    /// The longest pause that many other looks of the client may ask for; `keeps` is the TTL of what the waiter has at the server, which
+    /// it looks after itself.
+    ///
+    /// It has no bound as long as the server answers and the waiter has nothing there. After a try without an answer nobody would know that
+    /// the server answers again, and those behind would be told that it is silent.
     #[must_use]
-    pub fn longest_pause(&self, limits: &WaitLimits) -> Duration {
-        if self.has_failed { limits.patience / LOOKS_IN_PATIENCE } else { Duration::MAX }
+    pub fn longest_pause(&self, limits: &WaitLimits, keeps: Option<Duration>) -> Duration {
+        let of_patience = if self.has_failed { limits.patience / LOOKS_IN_PATIENCE } else { Duration::MAX };
+        keeps.map_or(of_patience, |ttl| of_patience.min(ttl / LOOKS_IN_TTL))
     }
 
     /// The instant of the next look of the first one, after a pause: not before others have had their turn.

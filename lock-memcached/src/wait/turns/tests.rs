@@ -99,7 +99,7 @@ fn after_a_try_without_an_answer_the_server_is_asked_again_before_it_counts_as_s
     for op_timeout in [Duration::ZERO, SECOND, SECOND * 2] {
         let (mut turns, first) = turns();
         let (limits, second) = (WaitLimits { op_timeout, ..LIMITS }, turns.behind("second"));
-        assert_eq!(turns.longest_pause(&limits), Duration::MAX, "it answers");
+        assert_eq!(turns.longest_pause(&limits, None), Duration::MAX, "it answers");
         let (mut now, mut asked) = (at(1000), 0);
         turns.tried(now, &limits, Tried::Held, false);
         now = turns.next_look(now, &limits, SECOND * 20);
@@ -110,13 +110,22 @@ fn after_a_try_without_an_answer_the_server_is_asked_again_before_it_counts_as_s
             turns.asks(now, &limits, first);
             asked += 1;
             turns.tried(now.plus(op_timeout), &limits, Tried::Failed { may_pass: true }, false);
-            now = turns.next_look(now.plus(op_timeout), &limits, turns.longest_pause(&limits).min(SECOND * 20));
+            now = turns.next_look(now.plus(op_timeout), &limits, turns.longest_pause(&limits, None).min(SECOND * 20));
             turns.pauses_until(now, first);
         }
         assert!(asked >= 3, "asked {asked} times");
         turns.tried(now, &limits, Tried::Held, false);
-        assert_eq!(turns.longest_pause(&limits), Duration::MAX, "it answers again");
+        assert_eq!(turns.longest_pause(&limits, None), Duration::MAX, "it answers again");
     }
+}
+
+#[test]
+fn whoever_has_something_at_the_server_looks_before_it_ends() {
+    let (mut turns, _) = turns();
+    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 9)), SECOND * 3);
+    turns.tried(at(1000), &LIMITS, Tried::Failed { may_pass: true }, false);
+    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 9)), LIMITS.patience / 4);
+    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 3)), SECOND);
 }
 
 #[test]
