@@ -16,7 +16,7 @@
 //! a signal, answers for a moment before it notices how much time has passed. What it stores in that moment is stamped with old
 //! time and ends too early, by the length of the pause. So a claim or a renewal counts only if the server is not behind what it was
 //! before. A client that has seen nothing of an epoch, because it was closed before, may meet the server in that moment: nothing
-//! counts until it has seen the clock tick.
+//! counts until it has seen the clock tick. One that has seen nothing for minutes looks first over a new connection.
 
 pub(crate) mod gate;
 
@@ -53,6 +53,10 @@ const TICKS_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Time for which an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
 const RENEWED_EVERY: Duration = Duration::from_secs(60);
+
+/// The time without a renewal after which a measure is forgotten: two clocks drift apart by so little meanwhile that it is no part of the
+/// tolerance that counts.
+const MEASURED_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// After so many seconds on its own a clock that is behind runs again: it was put back for good.
 const RUNS_AGAIN: i64 = 2;
@@ -181,6 +185,16 @@ impl EpochWatch {
         self.clock.set_met_anew(is);
     }
 
+    /// Whether the server's clock was measured, and so long before `now` that it has to be measured anew.
+    pub(crate) fn is_out_of_date(&self, now: BootInstant) -> bool {
+        self.clock.is_out_of_date(now)
+    }
+
+    /// Forgets a measure of the server's clock that is out of date. Then that has to be seen to tick.
+    pub(crate) fn forgets_what_is_old(&mut self, now: BootInstant) {
+        self.clock.forgets_what_is_old(now);
+    }
+
     /// Judges what was sent before this epoch was read, which lives on for `left` seconds.
     pub fn judges(
         &mut self,
@@ -305,11 +319,22 @@ impl ServerClock {
         self.is_met_anew = is;
     }
 
+    fn is_out_of_date(&self, now: BootInstant) -> bool {
+        self.since.is_some_and(|since| now.since(since) >= MEASURED_FOR)
+    }
+
+    fn forgets_what_is_old(&mut self, now: BootInstant) {
+        if self.is_out_of_date(now) {
+            *self = Self { epoch: self.epoch, is_met_anew: self.is_met_anew, ..Self::default() };
+        }
+    }
+
     /// Takes a look, and says whether the clock runs.
     fn runs(&mut self, look: ClockLook) -> bool {
         if self.epoch != look.epoch {
             *self = Self { epoch: look.epoch, is_met_anew: self.is_met_anew, ..Self::default() };
         }
+        self.forgets_what_is_old(look.asked);
         let time = -look.left.saturating_mul(1000);
         let Some(best) = self.ahead.max(self.before) else { return self.is_seen_to_tick(time, look) };
         if time - milliseconds(look.asked) < best - TOLERANCE {
