@@ -44,7 +44,7 @@ impl Rights {
     }
 
     /// Waits for a right for steps that end by `until`, in the order in which they were asked for; `None` if none is free by then.
-    pub(super) async fn one(&self, until: BootInstant) -> Option<Right<'_>> {
+    pub(crate) async fn one(&self, until: BootInstant) -> Option<Right<'_>> {
         match self.at_once(until) {
             Some(right) => Some(right),
             // Not a part of every request's future.

@@ -47,8 +47,8 @@ pub(crate) struct EpochGate {
     health: ServerHealth,
     /// On a server that evicts nothing.
     promised: Guarantees,
-    /// The epoch in which the server was asked how it is set up: when a client connects, and once in each life of the server's
-    /// memory. Another server, or the same one with other options, may be in its place.
+    /// The epoch in which the server was asked how it is set up: when a client connects, and once in each epoch that is
+    /// open. Another server, or the same one with other options, may be in its place.
     checked_in: AtomicU64,
     /// The one right to tend the epoch. Whoever opens it or puts it back has this right, until its time has passed at the latest.
     tending: Rights,
@@ -114,12 +114,16 @@ impl EpochGate {
         sent_at: BootInstant,
         until: BootInstant,
     ) -> (Vec<CommandAnswer>, Result<GateVerdict, Failure>) {
+        if self.watch().is_out_of_date(sent_at) {
+            // Seldom, and so not a part of every request's future.
+            Box::pin(self.measures_anew(sent_at, until)).await;
+        }
         let (answers, looks) = request.await;
         let judged = match looks {
             Looks::None => Ok(GateVerdict::Counts(None)),
             Looks::Shared(both) => {
                 // The one that was read first is judged by its own instant: both are told together, however far apart they are.
-                let [first, last] = both.each_ref().map(|look| self.judge(&look.answer, sent_at, look.read_at));
+                let [first, last] = both.each_ref().map(|look| self.judge(&look.answer, sent_at, look.read_at, false));
                 first.and_then(|first| Ok(GateVerdict::between(first, last?)))
             }
         };
@@ -163,12 +167,21 @@ impl EpochGate {
         (self.mode != RestartPolicy::Off).then(|| if self.health.evicts() { &self.using } else { &self.peeking })
     }
 
-    /// Judges by the answer to [`look`](EpochGate::look), which was read at `answered`.
-    fn judge(&self, answer: &CommandAnswer, asked: BootInstant, answered: BootInstant) -> Result<GateVerdict, Failure> {
+    /// Judges by the answer to [`look`](EpochGate::look), which was read at `answered`; `anew` says whether over a connection that was
+    /// opened for it.
+    fn judge(
+        &self,
+        answer: &CommandAnswer,
+        asked: BootInstant,
+        answered: BootInstant,
+        anew: bool,
+    ) -> Result<GateVerdict, Failure> {
         let Some(item) = answer.item_seen()? else { return Ok(GateVerdict::No(NotNow::Missing)) };
         let epoch = self.epoch(item)?;
         self.seen.store(epoch.id(), Ordering::Relaxed);
-        Ok(self.watch().judges(epoch, item.left, asked, answered, since_1970))
+        let mut watch = self.watch();
+        watch.set_met_anew(anew);
+        Ok(watch.judges(epoch, item.left, asked, answered, since_1970))
     }
 
     fn watch(&self) -> MutexGuard<'_, EpochWatch> {
@@ -180,7 +193,6 @@ impl EpochGate {
     /// A look over a newly opened connection never meets an old clock: the server's thread that accepts it also ticks the clock. So each
     /// look opens a connection of its own. All of them end by `until`.
     async fn begin(&self, until: BootInstant) -> Result<(), Error> {
-        self.watch().set_met_anew(true);
         if let GateVerdict::No(why) = self.met(until).await? {
             // A look that took too long to be a measure is followed by another one over a connection of its own.
             if !matches!(why, NotNow::ClockStands) {
@@ -189,8 +201,20 @@ impl EpochGate {
             // It may just have been opened.
             self.met(until).await?;
         }
-        self.watch().set_met_anew(false);
         Ok(())
+    }
+
+    /// Measures the server's clock after a long time without a look, for a request that counts as sent at `sent_at`: by a look over a new
+    /// connection, so that no tick has to be waited for. One caller does so for all, and takes half of the operation timeout at most.
+    async fn measures_anew(&self, sent_at: BootInstant, until: BootInstant) {
+        let by = self.ticks_by().min(until);
+        let Some(_tending) = self.tending.one(by).await else { return };
+        // Another one may have done so meanwhile.
+        let is_out_of_date = self.watch().is_out_of_date(sent_at);
+        if is_out_of_date && self.met(by).await.is_ok() {
+            // It was no measure if the epoch is closed or gone: the request tells, and so it does of a failure.
+            self.watch().forgets_what_is_old(sent_at);
+        }
     }
 
     /// Looks at the epoch alone, over a connection that is opened for it.
@@ -198,7 +222,7 @@ impl EpochGate {
         let Some(look) = self.look().cloned() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
         let answer = async { Ok(self.link.newly_opened(until).await?.run_one(look).await) };
-        let judged = answer.await.and_then(|answer| self.judge(&answer, asked, SystemClock.now()));
+        let judged = answer.await.and_then(|answer| self.judge(&answer, asked, SystemClock.now(), true));
         judged.map_err(|failure| self.link.error(failure, Phase::Connect))
     }
 
@@ -206,7 +230,7 @@ impl EpochGate {
     async fn asked(&self) -> Result<GateVerdict, Error> {
         let Some(look) = self.look().cloned() else { return Ok(GateVerdict::Counts(None)) };
         let asked = SystemClock.now();
-        let judged = self.judge(&self.link.run_one(look).await, asked, SystemClock.now());
+        let judged = self.judge(&self.link.run_one(look).await, asked, SystemClock.now(), false);
         judged.map_err(|failure| self.link.error(failure, Phase::Acquire))
     }
 
@@ -280,8 +304,8 @@ impl EpochGate {
         }
         let ends_at = opened_ends_at(&stats)?;
         let key = || self.key.clone();
-        let mut own = OwnItem { value: epoch.value(), seen: item.seen };
-        let mut change = Command::AddOne { key: key(), own, ends_at };
+        let (mut own, to) = (OwnItem { value: epoch.value(), seen: item.seen }, epoch.opened().value());
+        let mut change = Command::Open { key: key(), own, to, ends_at };
         for _ in 0..OPENING_ROUNDS {
             let mut answers = connection.run(vec![change, Command::Look { key: key() }]).await.into_iter();
             own.seen = match CommandAnswer::expected(answers.next()) {
@@ -290,7 +314,7 @@ impl EpochGate {
                 // Somebody else was faster.
                 _ => return Ok(()),
             };
-            own.value = Epoch { open: true, ..epoch }.value();
+            own.value = to;
             // While somebody reads the item, the server changes a copy of it, which keeps the former end.
             match CommandAnswer::expected(answers.next()).item_seen()? {
                 Some(item) if item.left <= i64::from(epoch::CLOSED_FOR) => {}
@@ -316,7 +340,8 @@ impl EpochGate {
     }
 
     fn epoch(&self, item: &Item) -> Result<Epoch, Failure> {
-        let epoch = Epoch::of(&item.value).ok_or_else(|| Failure::protocol("the epoch's key holds something else"))?;
+        let epoch = Epoch::of(&item.value, item.seen.cas);
+        let epoch = epoch.ok_or_else(|| Failure::protocol("the epoch's key holds something else"))?;
         if epoch.admits(self.longest) {
             return Ok(epoch);
         }

@@ -7,14 +7,16 @@
 //! and only then locks are granted again.
 //!
 //! The item is a number of 63 bits (for why not 64, see [`crate::store::keys`]): the longest lease in seconds (9 bits), when
-//! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). A life of the server's memory
-//! is known by the µs, and its fencing tokens begin with them.
+//! it was made in µs since 1970 by its maker's clock (53 bits), and whether it is open (1 bit). Whoever opens it takes the closed
+//! item's CAS number off the µs. CAS numbers count all stores since the server's start, for whatever prefix, also from before a flush; the
+//! sum of both counts those since the epoch was made, and is the fencing token. A life of the server's memory is known by the µs that
+//! are left.
 //!
 //! The rest of the item's TTL tells the server's time, and so whether its clock runs. A server that was paused, with its machine or by
 //! a signal, answers for a moment before it notices how much time has passed. What it stores in that moment is stamped with old
 //! time and ends too early, by the length of the pause. So a claim or a renewal counts only if the server is not behind what it was
 //! before. A client that has seen nothing of an epoch, because it was closed before, may meet the server in that moment: nothing
-//! counts until it has seen the clock tick.
+//! counts until it has seen the clock tick. One that has seen nothing for minutes looks first over a new connection.
 
 pub(crate) mod gate;
 
@@ -52,6 +54,10 @@ const TICKS_WITHIN: Duration = Duration::from_millis(1_500);
 /// Time for which an observation serves as the measure. Two clocks drift apart by much less than the tolerance meanwhile.
 const RENEWED_EVERY: Duration = Duration::from_secs(60);
 
+/// The time without a renewal after which a measure is forgotten: two clocks drift apart by so little meanwhile that it is no part of the
+/// tolerance that counts.
+const MEASURED_FOR: Duration = Duration::from_secs(10 * 60);
+
 /// After so many seconds on its own a clock that is behind runs again: it was put back for good.
 const RUNS_AGAIN: i64 = 2;
 
@@ -60,8 +66,10 @@ const RUNS_AGAIN: i64 = 2;
 pub struct Epoch {
     /// The longest lease that its clients may have, in seconds.
     longest: u64,
-    /// The epoch's beginning, in µs since 1970.
+    /// The epoch's beginning, in µs since 1970; of an open one less the CAS number that it had when it was closed.
     micros: u64,
+    /// The CAS number with which it was read. Whatever was taken in an open one has a higher number.
+    cas: u64,
     /// Whether locks are granted.
     pub open: bool,
 }
@@ -71,15 +79,20 @@ impl Epoch {
     #[must_use]
     pub fn new(longest: Duration, since_1970: Duration) -> Self {
         let micros = u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX).min(FencingToken::MAX.as_u64());
-        Self { longest: whole_seconds(longest), micros, open: false }
+        Self { longest: whole_seconds(longest), micros, cas: 0, open: false }
     }
 
-    /// Out of the item's value; `None` if that is none of ours.
-    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+    /// Out of the item's value and CAS number; `None` if the value is none of ours.
+    pub(crate) fn of(value: &[u8], cas: u64) -> Option<Self> {
         let value = number(value).filter(|value| i64::try_from(*value).is_ok())?;
-        let epoch =
-            Self { longest: value >> 54, micros: value >> 1 & FencingToken::MAX.as_u64(), open: value & 1 == 1 };
-        (epoch.longest > 0 && epoch.micros > 0).then_some(epoch)
+        let (longest, micros) = (value >> 54, value >> 1 & FencingToken::MAX.as_u64());
+        (longest > 0 && micros > 0).then_some(Self { longest, micros, cas, open: value & 1 == 1 })
+    }
+
+    /// Returns what this closed epoch is when it is open: its tokens count the stores from now on. A count that is above the µs since 1970
+    /// is none of a server's; the epoch stays one that can be read.
+    pub(crate) fn opened(self) -> Self {
+        Self { micros: self.micros.saturating_sub(self.cas).max(1), open: true, ..self }
     }
 
     /// The item's value.
@@ -87,7 +100,7 @@ impl Epoch {
         self.longest << 54 | self.micros << 1 | u64::from(self.open)
     }
 
-    /// The number by which its life is known.
+    /// The number by which its life is known, as long as it is closed, and another one once it is open.
     pub(crate) fn id(self) -> u64 {
         self.micros
     }
@@ -102,15 +115,16 @@ impl Epoch {
         self.longest == whole_seconds(longest)
     }
 
-    /// The token of what was taken with this CAS number. Numbers grow with every store and begin anew with the server's
-    /// life; lives differ by more µs than a server can store items meanwhile.
+    /// The token of what was taken with this CAS number: when the open epoch was made, in µs, and the stores since then. Between the
+    /// making of two epochs more µs go by than a server can store items. So every token is above those of former epochs, whether the
+    /// server counts anew since then, after a restart, or goes on, after a flush.
     pub(crate) fn token(self, cas: u64) -> Option<FencingToken> {
         self.micros.checked_add(cas).and_then(FencingToken::new)
     }
 
-    /// Whether an item that has this CAS number now may have been taken under this token in this epoch.
+    /// Whether an item that has this CAS number now may have been taken under this token in this open epoch.
     pub(crate) fn may_have_given(self, token: FencingToken, cas: u64) -> bool {
-        token.as_u64() > self.micros && Some(token) <= self.token(cas)
+        Some(token) > self.token(self.cas) && Some(token) <= self.token(cas)
     }
 
     /// Time for which it has to stay closed yet.
@@ -169,6 +183,16 @@ impl EpochWatch {
     /// Whether looks go over a connection that was just opened, so that the first one is a measure of the server's clock.
     pub fn set_met_anew(&mut self, is: bool) {
         self.clock.set_met_anew(is);
+    }
+
+    /// Whether the server's clock was measured, and so long before `now` that it has to be measured anew.
+    pub(crate) fn is_out_of_date(&self, now: BootInstant) -> bool {
+        self.clock.is_out_of_date(now)
+    }
+
+    /// Forgets a measure of the server's clock that is out of date. Then that has to be seen to tick.
+    pub(crate) fn forgets_what_is_old(&mut self, now: BootInstant) {
+        self.clock.forgets_what_is_old(now);
     }
 
     /// Judges what was sent before this epoch was read, which lives on for `left` seconds.
@@ -295,11 +319,22 @@ impl ServerClock {
         self.is_met_anew = is;
     }
 
+    fn is_out_of_date(&self, now: BootInstant) -> bool {
+        self.since.is_some_and(|since| now.since(since) >= MEASURED_FOR)
+    }
+
+    fn forgets_what_is_old(&mut self, now: BootInstant) {
+        if self.is_out_of_date(now) {
+            *self = Self { epoch: self.epoch, is_met_anew: self.is_met_anew, ..Self::default() };
+        }
+    }
+
     /// Takes a look, and says whether the clock runs.
     fn runs(&mut self, look: ClockLook) -> bool {
         if self.epoch != look.epoch {
             *self = Self { epoch: look.epoch, is_met_anew: self.is_met_anew, ..Self::default() };
         }
+        self.forgets_what_is_old(look.asked);
         let time = -look.left.saturating_mul(1000);
         let Some(best) = self.ahead.max(self.before) else { return self.is_seen_to_tick(time, look) };
         if time - milliseconds(look.asked) < best - TOLERANCE {

@@ -324,19 +324,19 @@ impl Writer<'_> {
         locks.acquirer.settle(attempt, entry, &round, !is_read && entry.has_pieces()).await
     }
 
-    /// Keeps the key, and looks whether the readers have left.
-    async fn stay(&self) -> Result<TryOutcome, Error> {
+    /// Keeps the key, and looks whether the readers have left; `None` if the key has to be taken anew.
+    async fn stay(&self) -> Result<Option<TryOutcome>, Error> {
         let (locks, attempt, entry) = (self.locks, self.attempt, &self.entry);
         let since = entry.newest_cas();
         let Some(mut round) = locks.acquirer.keep(attempt, entry, self.reads()).await? else {
-            return Ok(TryOutcome::Held);
+            return Ok(entry.has_pieces().then_some(TryOutcome::Held));
         };
         self.looked_at.fetch_add(locks.readers.many(), Ordering::Relaxed);
         let is_read = self.sees(Some(since), locks.take_there(&mut round)?);
         if is_read && matches!(round.verdict, GateVerdict::Counts(_)) {
-            return Ok(TryOutcome::Held);
+            return Ok(Some(TryOutcome::Held));
         }
-        locks.acquirer.settle(attempt, entry, &round, true).await
+        locks.acquirer.settle(attempt, entry, &round, true).await.map(Some)
     }
 }
 
@@ -354,7 +354,13 @@ impl WantedLock for Writer<'_> {
     }
 
     async fn take(&self) -> Result<TryOutcome, Error> {
-        if self.entry.has_pieces() { self.stay().await } else { self.enter().await }
+        if self.entry.has_pieces()
+            && let Some(outcome) = self.stay().await?
+        {
+            return Ok(outcome);
+        }
+        // At once, however long the pauses are: new readers come in meanwhile.
+        self.enter().await
     }
 
     fn queue(&self) -> Key {

@@ -38,7 +38,10 @@ impl<W: WantedLock> Waiter<'_, W> {
         loop {
             // The sequence is endless; the longest pause is its own last value.
             let mut pause = pauses.next().unwrap_or(longest);
-            let by_pace = share.pause(self.wanted.take_looks());
+            let keeps = self.wanted.entry().has_pieces().then_some(self.attempt.ttl);
+            // The jitter comes on top, at most as much again.
+            let most = self.queue.state().turns.longest_pause(&self.limits, keeps) / 2;
+            let by_pace = share.pause(self.wanted.take_looks()).min(most);
             if pause < by_pace {
                 pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
             }

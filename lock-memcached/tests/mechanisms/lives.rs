@@ -107,6 +107,23 @@ async fn sleeping_writers(rounds: usize) {
     }
 }
 
+/// Otherwise the next life's tokens might be lower: it begins at its own instant, and with a count of nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_count_what_was_stored_since_their_epoch_was_made() {
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    count_to(&server, BEYOND).await;
+    let locks = MemcachedLocks::connect_with(config(&server)).await.unwrap();
+    let (closed, made_as) = server.client().gets("lock:epoch").await.unwrap().unwrap();
+    let closed: u64 = String::from_utf8(closed).unwrap().parse().unwrap();
+    assert_eq!(closed % 2, 0, "it is open already");
+    let micros = closed % (1 << 54) / 2;
+    let guard = locks.mutex("held").try_lock_for(PATIENCE).await.unwrap().unwrap();
+    let token = guard.fencing_token().unwrap().as_u64();
+    let stored = number_of(&server, "lock:mutex:held").await.unwrap() - made_as;
+    assert!(token > micros && token <= micros + stored, "{} beyond {stored} stores", token - micros);
+    guard.release().await.unwrap();
+}
+
 /// A waiting writer on a thread of its own, which can be suspended as a process can.
 struct Sleeper {
     suspend: mpsc::Sender<mpsc::Receiver<()>>,

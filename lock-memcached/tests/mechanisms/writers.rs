@@ -1,5 +1,6 @@
 //! Writers that wait for readers, while others come and go.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use lock_testkit::testing::about_time;
 use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 use tokio::task::JoinHandle;
 
-use crate::support::{eventually, far, pass, server};
+use crate::support::{LEASE, client, eventually, far, pass, server};
 
 /// A lease that no machine's hiccup outlasts.
 const LONG: Duration = Duration::from_secs(300);
@@ -42,12 +43,16 @@ async fn writes(locks: &MemcachedLocks) -> JoinHandle<Result<WriteGuard, Error>>
     writing
 }
 
+/// The number of looks at the server.
+async fn looks(server: &MemcachedServer) -> u64 {
+    server.client().stats("").await.unwrap()["cmd_get"].parse().unwrap()
+}
+
 /// Checks that a writer with its key looks again and again, and is granted nothing.
 async fn waits<T>(server: &MemcachedServer, writing: &JoinHandle<T>) {
-    let looks = async || server.client().stats("").await.unwrap()["cmd_get"].parse::<u64>().unwrap();
     eventually("its key is there", async || has_key(server).await).await;
-    let before = looks().await;
-    eventually("it looks", async || looks().await > before + 40).await;
+    let before = looks(server).await;
+    eventually("it looks", async || looks(server).await > before + 40).await;
     assert!(!writing.is_finished(), "granted beside a reader");
 }
 
@@ -111,6 +116,34 @@ async fn a_writer_whose_key_was_gone_for_a_moment_waits_for_readers_that_came_me
     waits(&server, &writing).await;
     leaves(&server, 5).await;
     writing.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A client that waits for all permits of so many semaphores pauses for 20 s and more between two looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_writer_keeps_its_key_however_much_its_client_looks_at() {
+    const SEMAPHORES: u64 = 40;
+    const PERMITS: u32 = 1000;
+    let Some(server) = server(MemcachedOptions::new()).await else { return };
+    let locks = client(&server, RestartPolicy::Off).await;
+    let before = looks(&server).await;
+    for name in 0..SEMAPHORES {
+        assert!(server.client().add(&format!("lock:semaphore:{name}:0"), "1234567890123456789", 0).await.unwrap());
+        let permits = locks.semaphore(format!("{name}"), PERMITS);
+        tokio::spawn(async move { permits.acquire_many(PERMITS).await });
+    }
+    let all = SEMAPHORES * u64::from(PERMITS);
+    eventually("all of them are looked at", async || looks(&server).await >= before + all).await;
+    reads(&server, 0).await;
+    let lock = locks.rwlock("a").with_ttl(LEASE);
+    let writing = tokio::spawn(async move { lock.write().await });
+    eventually("its key is there", async || has_key(&server).await).await;
+    let (mut numbers, number) = (BTreeSet::new(), async || server.client().gets(WRITER).await.unwrap());
+    eventually("its key is renewed", async || {
+        numbers.insert(number().await.expect("its key has ended").1);
+        numbers.len() >= 5
+    })
+    .await;
+    assert!(!writing.is_finished(), "granted beside a reader");
 }
 
 /// Enough readers for a slot to be taken at almost every moment.

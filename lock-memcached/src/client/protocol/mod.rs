@@ -39,8 +39,8 @@ pub(crate) enum Command {
     Renew { key: Key, own: OwnItem, seconds: u32, is_strict: bool },
     /// Turns an item that is unchanged into another one's. As `Renew`.
     HandOver { key: Key, own: OwnItem, to: Nonce, seconds: u32 },
-    /// Adds one to an item that is unchanged, and has it end at this second since 1970. As `Renew`.
-    AddOne { key: Key, own: OwnItem, ends_at: u32 },
+    /// Turns an item that is unchanged into one with this number, and has it end at this second since 1970. As `Renew`.
+    Open { key: Key, own: OwnItem, to: u64, ends_at: u32 },
     /// Deletes an item that is unchanged. As `Renew`.
     Release { key: Key, own: OwnItem },
     /// Reads the item of a key. [`CommandAnswer::Item`] or [`CommandAnswer::Missing`].
@@ -91,7 +91,7 @@ impl Command {
             Self::Claim { key, .. }
             | Self::Renew { key, .. }
             | Self::HandOver { key, .. }
-            | Self::AddOne { key, .. }
+            | Self::Open { key, .. }
             | Self::Release { key, .. }
             | Self::Read { key }
             | Self::Peek { key }
@@ -108,7 +108,7 @@ impl Command {
         match self {
             Self::Renew { key, own, .. }
             | Self::HandOver { key, own, .. }
-            | Self::AddOne { key, own, .. }
+            | Self::Open { key, own, .. }
             | Self::Release { key, own } => Some((key, *own)),
             _ => None,
         }
@@ -123,7 +123,7 @@ impl Command {
                 // No item of a lock is without an end.
                 *seconds = u32::try_from(found.left).map_or(*seconds, |left| left.max(*seconds));
             }
-            Self::HandOver { own, .. } | Self::AddOne { own, .. } | Self::Release { own, .. } => own.seen = found.seen,
+            Self::HandOver { own, .. } | Self::Open { own, .. } | Self::Release { own, .. } => own.seen = found.seen,
             _ => {}
         }
         self
@@ -142,7 +142,7 @@ impl Command {
             Self::Claim { value, .. } => Some(*value),
             Self::Renew { own, .. } => Some(own.value),
             Self::HandOver { to, .. } => Some(to.number()),
-            Self::AddOne { own, .. } => Some(own.value.wrapping_add(1)),
+            Self::Open { to, .. } => Some(*to),
             _ => None,
         }
     }
@@ -187,7 +187,7 @@ impl Command {
             Self::HandOver { own, to, seconds, .. } => {
                 line.add(key, *own, to.number().wrapping_sub(own.value), *seconds)
             }
-            Self::AddOne { own, ends_at, .. } => line.add(key, *own, 1, *ends_at),
+            Self::Open { own, to, ends_at, .. } => line.add(key, *own, to.wrapping_sub(own.value), *ends_at),
             Self::Release { own, .. } => line.begin(b"md", key).number(b" C", own.seen.cas),
             Self::Read { .. } => line.begin(b"mg", key).word(b" v c t"),
             Self::Peek { .. } => line.begin(b"mg", key).word(b" v c t u"),

@@ -31,7 +31,7 @@ fn of_the_crate(command: &Command) -> Result<MetaCommand, ClientError> {
         }
         Command::Renew { own, seconds, .. } => change(own, 0, *seconds),
         Command::HandOver { own, to, seconds, .. } => change(own, to.number().wrapping_sub(own.value), *seconds),
-        Command::AddOne { own, ends_at, .. } => change(own, 1, *ends_at),
+        Command::Open { own, to, ends_at, .. } => change(own, to.wrapping_sub(own.value), *ends_at),
         Command::Release { own, .. } => {
             let mut options = DeleteOptions::default();
             options.compare_cas = Some(own.seen.cas);
@@ -63,7 +63,7 @@ fn commands_are_in_the_words_of_the_client_crate() {
             Command::Claim { key: key(), value, seconds },
             Command::Renew { key: key(), own, seconds, is_strict: false },
             Command::HandOver { key: key(), own, to, seconds },
-            Command::AddOne { key: key(), own, ends_at: seconds },
+            Command::Open { key: key(), own, to: rng.next_u64(), ends_at: seconds },
             Command::Release { key: key(), own },
             Command::Read { key: key() },
             Command::Peek { key: key() },

@@ -27,6 +27,11 @@ const BRIEFLY_LATE: Duration = Duration::from_millis(100);
 /// The number of waiters behind the first one that watch whether it is late. Whoever comes to be one of them is woken.
 const WATCHERS: usize = 2;
 
+/// The number of looks within the patience, at least, once one of them was not answered.
+const LOOKS_IN_PATIENCE: u32 = 4;
+/// The number of looks within the TTL of what a waiter has at the server, at least: one of them comes while it is due for renewal.
+const LOOKS_IN_TTL: u32 = 3;
+
 /// Number of a waiter in its queue, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
@@ -263,6 +268,17 @@ impl<W: Clone, O> Turns<W, O> {
             self.silent_from = now;
         }
         if limits.deadline.has_passed(now) { AfterTry::Ends } else { AfterTry::Pauses(pause) }
+    }
+
+    /// The longest pause that many other looks of the client may ask for; `keeps` is the TTL of what the waiter has at the server, which
+    /// it looks after itself.
+    ///
+    /// It has no bound as long as the server answers and the waiter has nothing there. After a try without an answer nobody would know that
+    /// the server answers again, and those behind would be told that it is silent.
+    #[must_use]
+    pub fn longest_pause(&self, limits: &WaitLimits, keeps: Option<Duration>) -> Duration {
+        let of_patience = if self.has_failed { limits.patience / LOOKS_IN_PATIENCE } else { Duration::MAX };
+        keeps.map_or(of_patience, |ttl| of_patience.min(ttl / LOOKS_IN_TTL))
     }
 
     /// The instant of the next look of the first one, after a pause: not before others have had their turn.

@@ -93,6 +93,41 @@ fn a_server_is_not_silent_while_the_first_one_pauses() {
     );
 }
 
+/// The client looks at so much that its pace asks for a pause of 20 s.
+#[test]
+fn after_a_try_without_an_answer_the_server_is_asked_again_before_it_counts_as_silent() {
+    for op_timeout in [Duration::ZERO, SECOND, SECOND * 2] {
+        let (mut turns, first) = turns();
+        let (limits, second) = (WaitLimits { op_timeout, ..LIMITS }, turns.behind("second"));
+        assert_eq!(turns.longest_pause(&limits, None), Duration::MAX, "it answers");
+        let (mut now, mut asked) = (at(1000), 0);
+        turns.tried(now, &limits, Tried::Held, false);
+        now = turns.next_look(now, &limits, SECOND * 20);
+        let silent_at = now.plus(limits.patience);
+        turns.pauses_until(now, first);
+        while now < silent_at {
+            assert!(matches!(turns.stands(now, &limits, second, &"second"), Standing::Until(_)), "after {asked}");
+            turns.asks(now, &limits, first);
+            asked += 1;
+            turns.tried(now.plus(op_timeout), &limits, Tried::Failed { may_pass: true }, false);
+            now = turns.next_look(now.plus(op_timeout), &limits, turns.longest_pause(&limits, None).min(SECOND * 20));
+            turns.pauses_until(now, first);
+        }
+        assert!(asked >= 3, "asked {asked} times");
+        turns.tried(now, &limits, Tried::Held, false);
+        assert_eq!(turns.longest_pause(&limits, None), Duration::MAX, "it answers again");
+    }
+}
+
+#[test]
+fn whoever_has_something_at_the_server_looks_before_it_ends() {
+    let (mut turns, _) = turns();
+    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 9)), SECOND * 3);
+    turns.tried(at(1000), &LIMITS, Tried::Failed { may_pass: true }, false);
+    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 9)), LIMITS.patience / 4);
+    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 3)), SECOND);
+}
+
 #[test]
 fn a_first_one_that_does_not_look_is_passed_over() {
     let (mut turns, first) = turns();

@@ -68,7 +68,7 @@ async fn take_again(locks: &MemcachedLocks) {
     }
 }
 
-async fn connect() -> MemcachedLocks {
+pub(crate) async fn connect() -> MemcachedLocks {
     let mut options = ClientOptions::default();
     options.lease = LeaseOptions::new(TTL);
     options.op_timeout = Duration::from_millis(500);

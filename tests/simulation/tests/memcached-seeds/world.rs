@@ -49,7 +49,7 @@ pub(crate) fn run(seed: u64, history: &Path) -> Result<Outcome, String> {
         .tick_duration(TICK)
         .build();
     let data = store.clone();
-    sim.host(SERVER, move || serve(data.clone()));
+    sim.host(SERVER, move || serve(data.clone(), now));
     let working = Rc::new(Cell::new(0));
     let pen = |name: &str| Recorder::append(history, name).map_err(|error| error.to_string());
     let world = pen("world")?;
@@ -116,8 +116,8 @@ fn residue(store: &mut Store, at: Duration) -> Option<String> {
     (!keys.is_empty()).then(|| format!("when all had ended, there was still {}, also at {at:?}", keys.join(", ")))
 }
 
-/// A server that has forgotten everything, on the clock of its host.
-async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
+/// A server that has forgotten everything, on this clock: µs since 1970.
+pub(crate) async fn serve(store: Rc<RefCell<Store>>, now: impl Fn() -> u64 + Copy + 'static) -> turmoil::Result {
     *store.borrow_mut() = Store::started(now());
     let listener = turmoil::net::TcpListener::bind(("0.0.0.0", 11211)).await?;
     loop {
@@ -131,7 +131,7 @@ async fn serve(store: Rc<RefCell<Store>>) -> turmoil::Result {
 }
 
 /// µs since 1970, when the simulation begins.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     micros(turmoil::sim_elapsed().unwrap_or_default())
 }
 
