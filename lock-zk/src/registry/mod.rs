@@ -148,7 +148,7 @@ impl Registry {
         let last = self.entries().last_nodes.get(&lock.directory).and_then(|path| contender(lock, path));
         let number = contender(lock, &node.path).map(|contender| contender.number);
         self.set_node(registration, node);
-        last.filter(|last| number.is_some_and(|number| number.wrapping_sub(1) == last.number))
+        last.filter(|last| number.and_then(|number| number.checked_sub(1)) == Some(last.number))
     }
 
     /// Deregisters what got no node because of this failure, and returns the failure. A node may be there nevertheless unless
