@@ -154,9 +154,9 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Returns the number of bytes of paths and data that it takes in a request.
-    pub(crate) fn bytes(&self) -> usize {
-        3 * self.directory.len() + self.path.len() + self.data.len()
+    /// Returns the number of bytes of paths, data and rights that it takes in a request, where the rights to one node take this many.
+    pub(crate) fn bytes(&self, access_bytes: usize) -> usize {
+        3 * self.directory.len() + self.path.len() + self.data.len() + 2 * access_bytes
     }
 }
 
