@@ -341,7 +341,7 @@ impl Registration {
         data: &[u8],
     ) -> impl Future<Output = Result<Vec<String>, Failure>> {
         let was_changing = self.begin_change();
-        self.end_change(was_changing, self.session.connection.exchange(old, new, data))
+        self.end_change(was_changing, self.session.connection.exchange(self.grant, old, new, data))
     }
 
     /// Notes that its nodes are to change, before anything is sent: whoever finds one gone meanwhile does not take that for a loss. Returns
@@ -400,7 +400,7 @@ impl Registration {
     /// Returns every node of its attempt in this directory that the leader knows, of whatever session.
     pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Failure> {
         let connection = &self.session.connection;
-        connection.exchanged().await;
+        connection.exchanged(self.grant).await;
         let synced = connection.sync(directory);
         let listed = connection.children_proven(directory);
         synced.await?;

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, try_join_all};
+use lock_core::GrantId;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::Mutex;
 use zookeeper_client::{
@@ -282,11 +283,11 @@ impl Connection for ZookeeperClient {
     }
 
     /// A transaction, and in order: what is asked for later travels behind it.
-    fn exchanged(&self) -> BoxFuture<'_, ()> {
+    fn exchanged(&self, _attempt: GrantId) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
 
-    fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
+    fn exchange(&self, _attempt: GrantId, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
         let exchange = Arc::new(self.exchange_of(None, old, new, data));
         self.scheduler.send(Priority::Normal, |client| transactions::exchange(client, exchange))
     }
