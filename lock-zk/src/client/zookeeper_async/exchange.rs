@@ -99,10 +99,7 @@ impl Exchange {
                 let made: Vec<_> = made.into_iter().map(|created| created.path).collect();
                 match self.delete_old().await {
                     Ok(()) => Ok(made),
-                    Err(refusal) => {
-                        self.undo(&made).await;
-                        Err(refusal)
-                    }
+                    Err(refusal) => Err(self.undo(&made, refusal).await),
                 }
             }
             Err(failure) => {
@@ -130,15 +127,22 @@ impl Exchange {
         Ok(())
     }
 
-    /// Deletes what was made, if all of the old nodes are there since their deletion was refused: then nothing has changed. Whoever asks again
-    /// for nodes that have paths of their own completes the change instead.
-    async fn undo(&self, made: &[String]) {
-        if !self.are_named()
-            && let Ok(old) = until_known(|| self.requests.read_all(&self.old)).await
-            && old.iter().all(Option::is_some)
-        {
-            // If that is refused as well, they go with the session.
-            let _ = until_known(|| self.delete_all(made)).await;
+    /// Deletes what was made, if all of the old nodes are there since their deletion was refused, and returns the failure to tell: then nothing
+    /// has changed. Whoever asks again for nodes that have paths of their own completes the change instead. So does whoever asks again when some
+    /// of the old ones are gone.
+    async fn undo(&self, made: &[String], refusal: Failure) -> Failure {
+        if self.are_named() {
+            return refusal;
+        }
+        match until_known(|| self.requests.read_all(&self.old)).await {
+            Ok(old) if old.iter().all(Option::is_some) => {
+                // If that is refused as well, they go with the session.
+                let _ = until_known(|| self.delete_all(made)).await;
+                refusal
+            }
+            // What may not be looked at is taken for unchanged where new ones would be taken for granted otherwise.
+            Err(_) if !self.new.is_empty() => refusal,
+            _ => half_done(refusal),
         }
     }
 
