@@ -267,7 +267,7 @@ impl QueueEntry<'_> {
         let last = self.registry.last_role(&registration.lock);
         if self.waits && last.is_some_and(|last| waits_for_neighbour(registration.lock.role, last)) {
             return match connection.enqueue(&stem, &record, &registration.lock.directory, departure).await {
-                Ok(node) => Ok(self.enqueued(&registration, node, sent_at)),
+                Ok(node) => self.enqueued(&registration, node, sent_at),
                 Err(failure) => self.not_made(failure),
             };
         }
@@ -275,6 +275,7 @@ impl QueueEntry<'_> {
         match created.await {
             Ok(node) => {
                 self.registry.set_node(&registration, node.clone());
+                self.check_number(&node)?;
                 // It asks for the listing, which is on its way.
                 let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
                 self.listed(listed.await, sent_at)
@@ -284,13 +285,31 @@ impl QueueEntry<'_> {
     }
 
     /// Notes the attempt's node, and returns the node of this process right before it, if that is the one to wait for.
-    fn enqueued(&mut self, registration: &Registration, node: Created, sent_at: BootInstant) -> QueueEvent {
+    fn enqueued(
+        &mut self,
+        registration: &Registration,
+        node: Created,
+        sent_at: BootInstant,
+    ) -> Result<QueueEvent, StepError> {
         let before = self.registry.set_node_behind(registration, node.clone());
+        self.check_number(&node)?;
         // It asks for the listing, which may not be needed.
         let _ = self.contention.step::<Contender>(Event::Created(node, sent_at));
         let before = before.filter(|before| waits_for_neighbour(registration.lock.role, before.role));
         self.is_unlisted = before.is_some();
-        before.map_or(Event::Look, Event::Follows)
+        Ok(before.map_or(Event::Look, Event::Follows))
+    }
+
+    /// Refuses a place whose number says nothing of who came first. The place is given up, and an empty directory with it, as the servers
+    /// would do by themselves: the numbers begin anew then. A shared path may be meant to stay.
+    fn check_number(&self, node: &Created) -> Result<(), StepError> {
+        let (connection, lock) = (&self.registration.session.connection, &self.registration.lock);
+        let checked = lock.check_number(&node.path);
+        if checked.is_err() && !lock.is_shared() {
+            drop(connection.delete(&node.path));
+            drop(connection.delete(&lock.directory));
+        }
+        Ok(checked?)
     }
 
     /// Claims the lock by one transaction, which deletes its directory, makes it anew, and makes a node in it. A directory with
@@ -347,11 +366,15 @@ impl QueueEntry<'_> {
         let registration = &self.registration;
         self.registry.forget_node(registration);
         let found = registration.own_nodes(&registration.lock.directory).await?.into_iter().next();
-        Ok(Event::Found(found.map(|(contender, node)| {
-            let node = Created { path: registration.lock.queue_path(&contender.name), czxid: node.czxid };
+        let found = found.map(|(contender, node)| Created {
+            path: registration.lock.queue_path(&contender.name),
+            czxid: node.czxid,
+        });
+        if let Some(node) = &found {
             self.registry.set_node(registration, node.clone());
-            node
-        })))
+            self.check_number(node)?;
+        }
+        Ok(Event::Found(found))
     }
 
     async fn list(&self) -> Result<QueueEvent, StepError> {

@@ -1,8 +1,9 @@
 //! The records beside mutexes: a node each that outlives sessions, changed in one transaction with a look at the holder's node.
 //!
-//! A record that nobody has touched for its retention, by the servers' clock, is deleted by a client that makes another one: each
-//! client looks at all of them at most once an hour, some hundreds at a time. One client at a time does so, as long as a node of its session
-//! is there: a record that another one had deleted, and somebody made anew, may have the version again that was read of the one before.
+//! A record that nobody has touched for its retention, by the time of day of the servers that led, is deleted by a client that makes
+//! another one: each client looks at all of them at most once an hour, some hundreds at a time. One client at a time does so, as long as a
+//! node of its session is there: a record that another one had deleted, and somebody made anew, may have the version again that was read of
+//! the one before.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

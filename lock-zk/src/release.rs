@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use lock_core::clock::{Clock, SystemClock};
@@ -48,12 +49,15 @@ impl Releaser {
     /// Releases some of the permits, so that this many are kept.
     pub(crate) async fn shrink(&self, attempt: &Attempt, keep: u32) -> Result<(), Error> {
         let Some(registration) = self.registry.get(attempt.id) else { return Err(no_permits(attempt)) };
+        let is_half_done = AtomicBool::new(false);
         let shrunk = async {
             tokio::select! {
                 biased;
-                shrunk = retry_unanswered(|| self.keep(attempt, &registration, keep)) => match shrunk {
-                    // An earlier request may have done it.
-                    Err(StepError::Failure(failure)) if registration.is_changing() => {
+                shrunk = retry_unanswered(|| self.keep(attempt, &registration, keep, &is_half_done)) => match shrunk {
+                    // An earlier request may have done it, or a part of it.
+                    Err(StepError::Failure(failure))
+                        if registration.is_changing() || is_half_done.load(Ordering::Relaxed) =>
+                    {
                         Err(error::unsettled(failure, Phase::Release))
                     }
                     shrunk => shrunk.map_err(|failure| failure.error(Phase::Release)),
@@ -66,8 +70,14 @@ impl Releaser {
     }
 
     /// Releases what is more than this, by one transaction. What is there is looked for each time: an earlier sending may
-    /// have done it, and its answer been lost.
-    async fn keep(&self, attempt: &Attempt, registration: &Registration, keep: u32) -> Result<(), StepError> {
+    /// have done it, and its answer been lost; without transactions it may have done a part of it, which is noted.
+    async fn keep(
+        &self,
+        attempt: &Attempt,
+        registration: &Registration,
+        keep: u32,
+        is_half_done: &AtomicBool,
+    ) -> Result<(), StepError> {
         // A call that was dropped is finished in the background, while the next one may come.
         let _turn = registration.changes.lock().await;
         let (mut left, mut kept, mut given) = (0_u32, Vec::new(), Vec::new());
@@ -88,6 +98,9 @@ impl Releaser {
         if given.is_empty() {
             self.registry.set_permits(registration, kept);
             return Ok(());
+        }
+        if registration.paths().len() > kept.len() + given.len() {
+            is_half_done.store(true, Ordering::Relaxed);
         }
         // Behind a `sync`: an earlier sending has not done it.
         self.registry.set_permits(registration, kept.iter().chain(&given).cloned().collect());

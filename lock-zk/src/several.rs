@@ -86,7 +86,8 @@ impl SeveralAcquirer {
             data: HolderRecord::new(attempt, timeout).to_bytes(),
         };
         let claims: Vec<_> = attempts.iter().zip(&locks).map(claim).collect();
-        if claims.iter().map(Claim::bytes).sum::<usize>() > MOST_BYTES {
+        let bytes = claims.iter().map(|claim| claim.bytes(self.layout.access_bytes));
+        if bytes.sum::<usize>() > MOST_BYTES {
             return Ok(SeveralOutcome::OneByOne);
         }
         let registered = attempts.iter().zip(locks);

@@ -131,7 +131,7 @@ pub trait RecordBackend: MutexBackend {
 
     /// Stamps the record with the token of this grant and, if there are any, writes the data; see [`Record::next`]. Both are one
     /// step at the server. It is refused if a newer token is there. A backend that can also refuses it, in the same step, if
-    /// the grant is gone. The record is kept for `retention` from then on, at least. Idempotent.
+    /// the grant is gone. The record is kept for `retention` from then on, by the server's clock, at least. Idempotent.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if nothing was sent,

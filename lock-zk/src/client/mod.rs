@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use lock_core::Guarantees;
 use lock_core::clock::BootInstant;
+use lock_core::{GrantId, Guarantees};
 
 use crate::access::{Access, Credentials};
 use crate::tls::Tls;
@@ -154,9 +154,9 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Returns the number of bytes of paths and data that it takes in a request.
-    pub(crate) fn bytes(&self) -> usize {
-        3 * self.directory.len() + self.path.len() + self.data.len()
+    /// Returns the number of bytes of paths, data and rights that it takes in a request, where the rights to one node take this many.
+    pub(crate) fn bytes(&self, access_bytes: usize) -> usize {
+        3 * self.directory.len() + self.path.len() + self.data.len() + 2 * access_bytes
     }
 }
 
@@ -284,12 +284,14 @@ pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Reads nodes by which locks are held, before whatever waits for its turn; one answer for each request that this takes.
     fn read_held(&self, paths: &[String]) -> Vec<Response<'static, ReadNodes>>;
 
-    /// Makes ephemeral nodes with this data in the place of others: all of it, or nothing. The paths of the new ones, in
-    /// order. Where it is no transaction, the new ones are there a while before the old ones are gone.
-    fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>>;
+    /// Makes ephemeral nodes of an attempt with this data in the place of others: all of it, or nothing. The paths of the new ones, in
+    /// order. Where it is no transaction, the new ones are there a while before the old ones are gone, and nothing may be sent if the answer is
+    /// dropped.
+    fn exchange(&self, attempt: GrantId, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>>;
 
-    /// Resolves when no exchange is under way any more that was begun before this call. What is asked for then travels behind them.
-    fn exchanged(&self) -> BoxFuture<'_, ()>;
+    /// Resolves when no exchange of this attempt is under way any more that was begun before this call. What is asked for then travels behind
+    /// them.
+    fn exchanged(&self, attempt: GrantId) -> BoxFuture<'_, ()>;
 
     /// Deletes a node, provided that another one is there: both, or a failure and nothing. Only a transaction can; a client
     /// without them refuses, and whoever has the other node looks for himself.

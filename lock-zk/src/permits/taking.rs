@@ -1,6 +1,8 @@
 //! The taking of permits, decided without I/O: one transaction makes them, in the place of the node in the queue, or without one
 //! while nobody is in the queue. It fails if that node is gone, or if somebody is there.
 
+use crate::store::node::is_used_up;
+
 /// The answers to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakingEvent {
@@ -101,11 +103,11 @@ pub struct PermitNode {
 /// moved counts whatever its number is: it was made in the queue, and so by somebody who has counted ours if they were there.
 #[must_use]
 pub fn is_within(limit: u32, nodes: impl Iterator<Item = PermitNode> + Clone) -> bool {
-    let mut of_ours = nodes.clone().filter(|node| node.is_ours).map(|node| node.number);
-    let Some(first) = of_ours.next() else { return false };
-    // The numbers wrap; a semaphore has far fewer permits than half their range.
-    let last = of_ours.fold(first, |last, number| if number.wrapping_sub(last) > 0 { number } else { last });
-    let counted = nodes.filter(|node| node.may_have_moved || last.wrapping_sub(node.number) >= 0);
+    // When the numbers are used up, they do not say who came first: everybody counts then.
+    let order = |number: i32| if is_used_up(number) { i32::MAX } else { number };
+    let of_ours = nodes.clone().filter(|node| node.is_ours).map(|node| order(node.number));
+    let Some(last) = of_ours.max() else { return false };
+    let counted = nodes.filter(|node| node.may_have_moved || order(node.number) <= last);
     counted.fold(0_u32, |counted, node| counted.saturating_add(node.permits)) <= limit
 }
 
@@ -161,9 +163,19 @@ mod tests {
         assert!(is_within(4, nodes.into_iter()));
         assert!(!is_within(3, nodes.into_iter()));
         assert!(!is_within(9, [permit_node((1, 1, false))].into_iter()), "ours are gone");
-        let wrapped = [(i32::MAX, 1, true), (i32::MIN, 1, true), (i32::MAX - 1, 1, false), (i32::MIN + 1, 9, false)];
-        let wrapped = wrapped.map(permit_node);
-        assert!(is_within(3, wrapped.into_iter()) && !is_within(2, wrapped.into_iter()));
+    }
+
+    #[test]
+    fn everybody_counts_for_permits_that_were_made_when_the_numbers_were_used_up() {
+        for ours in [i32::MAX, i32::MIN, -1] {
+            for theirs in [0, i32::MAX - 1, i32::MAX, i32::MIN, -1] {
+                let nodes = [(7, 1, true), (ours, 1, true), (theirs, 2, false)].map(permit_node);
+                assert!(is_within(4, nodes.into_iter()), "{ours} beside {theirs}");
+                assert!(!is_within(3, nodes.into_iter()), "{ours} beside {theirs}");
+            }
+        }
+        let nodes = [(i32::MAX - 1, 1, true), (i32::MAX, 9, false), (i32::MIN, 9, false), (7, 1, false)];
+        assert!(is_within(2, nodes.map(permit_node).into_iter()), "whoever came later counts");
     }
 
     #[test]

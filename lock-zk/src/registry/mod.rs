@@ -148,7 +148,7 @@ impl Registry {
         let last = self.entries().last_nodes.get(&lock.directory).and_then(|path| contender(lock, path));
         let number = contender(lock, &node.path).map(|contender| contender.number);
         self.set_node(registration, node);
-        last.filter(|last| number.is_some_and(|number| number.wrapping_sub(1) == last.number))
+        last.filter(|last| number.and_then(|number| number.checked_sub(1)) == Some(last.number))
     }
 
     /// Deregisters what got no node because of this failure, and returns the failure. A node may be there nevertheless unless
@@ -342,7 +342,7 @@ impl Registration {
         data: &[u8],
     ) -> impl Future<Output = Result<Vec<String>, Failure>> {
         let was_changing = self.begin_change();
-        self.end_change(was_changing, self.session.connection.exchange(old, new, data))
+        self.end_change(was_changing, self.session.connection.exchange(self.grant, old, new, data))
     }
 
     /// Notes that its nodes are to change, before anything is sent: whoever finds one gone meanwhile does not take that for a loss. Returns
@@ -401,7 +401,7 @@ impl Registration {
     /// Returns every node of its attempt in this directory that the leader knows, of whatever session.
     pub(crate) async fn nodes_in(&self, directory: &str) -> Result<Vec<Contender>, Failure> {
         let connection = &self.session.connection;
-        connection.exchanged().await;
+        connection.exchanged(self.grant).await;
         let synced = connection.sync(directory);
         let listed = connection.children_proven(directory);
         synced.await?;

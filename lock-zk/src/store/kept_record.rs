@@ -42,7 +42,8 @@ impl KeptRecord {
         (1..=Record::LONGEST_RETENTION.as_secs()).contains(&seconds.into()).then_some(Self { record, seconds })
     }
 
-    /// Whether it has ended at `now`, if its node was last changed at `changed_at`: both in ms since 1970, by the servers' clocks.
+    /// Whether it has ended at `now`, if its node was last changed at `changed_at`: both in ms since 1970, each by the clock of the server
+    /// that led. One that steps ahead ends records early.
     pub(crate) fn has_ended(&self, changed_at: i64, now: i64) -> bool {
         now.saturating_sub(changed_at) > i64::from(self.seconds) * 1000
     }

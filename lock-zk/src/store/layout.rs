@@ -19,7 +19,7 @@ use lock_core::{Error, ErrorKind, GrantId, LockName, Phase};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::client::{MOST_BYTES, NewNode};
-use crate::store::node::{Contender, Dialect, Role, uuid};
+use crate::store::node::{Contender, Dialect, Role, is_used_up, uuid};
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
@@ -170,13 +170,26 @@ impl LockPaths {
     /// would not respect us, nor we him.
     pub(crate) fn queue(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
         let mut queue = contenders(self.dialect, &self.directory, self.role, names)?;
-        // The numbers wrap; a queue is much shorter than half their range.
-        if let Some(origin) = queue.first().map(|first| first.number) {
-            queue.sort_unstable_by_key(|contender| {
-                (contender.number.wrapping_sub(origin), contender.role == Role::Read)
-            });
-        }
+        // Whoever got a number when they were used up came later than everybody else.
+        queue.sort_unstable_by_key(|contender| {
+            (is_used_up(contender.number), contender.number, contender.role == Role::Read)
+        });
         Ok(queue)
+    }
+
+    /// Refuses a place in the queue whose number says nothing of who came first.
+    ///
+    /// # Errors
+    /// `Unavailable`, naming the directory, if its numbers are used up.
+    pub(crate) fn check_number(&self, path: &str) -> Result<(), Error> {
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        let place = self.contender(&self.directory, name.to_owned());
+        if place.is_none_or(|place| !is_used_up(place.number)) {
+            return Ok(());
+        }
+        let what =
+            format!("the numbers of {:?} are used up, until it is deleted and made anew", beginning(&self.directory));
+        Err(Error::unavailable(Phase::Acquire, what))
     }
 
     /// A node of this lock in this directory, if that is what its name says.
@@ -345,15 +358,32 @@ mod tests {
         assert_eq!(names(&lock(Kind::Mutex), &[&second, &first]), [first, second]);
     }
 
+    /// Whoever got the last number that is given once is before all that came when the numbers were used up.
     #[test]
-    fn a_queue_across_the_wrap_keeps_its_order() {
-        let numbers = ["2147483646", "2147483647", "-2147483648", "-2147483647"];
+    fn whoever_came_when_the_numbers_were_used_up_is_behind_everybody_else() {
+        let numbers = ["0000000007", "2147483646", "2147483647", "-2147483648", "-2147483647"];
         let all = numbers.map(|number| format!("{A}lock-{number}"));
-        for turn in 0..4 {
+        for turn in 0..all.len() {
             let mut mixed = all.clone();
             mixed.rotate_left(turn);
-            let mixed = mixed.each_ref().map(|name| &**name);
-            assert_eq!(names(&lock(Kind::Mutex), &mixed), all, "given from {turn} on");
+            let queue = names(&lock(Kind::Mutex), &mixed.each_ref().map(|name| &**name));
+            assert_eq!(queue[..2], all[..2], "given from {turn} on");
+        }
+    }
+
+    #[test]
+    fn a_place_whose_number_others_may_have_is_refused() {
+        for kind in [Kind::Mutex, Kind::Write, Kind::Read, Kind::Permits { permits: 1, limit: 2 }] {
+            let lock = lock(kind);
+            let stem = lock.stem("00112233445566778899aabbccddeeff".parse().unwrap());
+            let place = |number: &str| format!("{stem}{number}");
+            for fit in ["0000000000", "2147483646"] {
+                assert!(lock.check_number(&place(fit)).is_ok(), "{fit}");
+            }
+            for used_up in ["2147483647", "-2147483648", "-000000001"] {
+                let error = lock.check_number(&place(used_up)).unwrap_err();
+                assert!(error.is_definite() && error.what().contains(&lock.directory), "{error}");
+            }
         }
     }
 

@@ -193,6 +193,12 @@ impl Contender {
     }
 }
 
+/// Whether the servers may give a number again, or a lower one later: they count no further than to the last one, and give that to every node
+/// from then on. Those that are asked for while others are under way get numbers below zero.
+pub(crate) const fn is_used_up(number: i32) -> bool {
+    number < 0 || number == i32::MAX
+}
+
 /// Returns the id of a grant as a UUID is written.
 pub(crate) fn uuid(grant: GrantId) -> String {
     let hex = grant.to_string();
@@ -340,6 +346,12 @@ mod tests {
         let reader = format!("{ID}__rlock__0000000001");
         assert!(Dialect::Kazoo.read(Role::Lock, reader.clone()).is_err());
         assert_eq!(Dialect::Kazoo.read(Role::Write, reader).unwrap().role, Role::Read);
+    }
+
+    #[test]
+    fn the_last_number_and_those_below_zero_are_in_no_order() {
+        let all = [0, 1, i32::MAX - 1, i32::MAX, i32::MIN, -1];
+        assert_eq!(all.map(is_used_up), [false, false, false, true, true, true]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod left;
 mod load;
 mod lost;
 mod meter;
+mod numbers;
 mod panics;
 mod parts;
 mod patience;

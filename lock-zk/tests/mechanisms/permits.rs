@@ -219,3 +219,28 @@ async fn permits_that_are_released_while_a_dropped_call_does_so_too_stay_held() 
         assert!(children(&truth, "/lock/semaphore/twice/leases").await.is_empty());
     }
 }
+
+/// Without transactions some nodes may be deleted while the deletion of another one is refused.
+#[tokio::test]
+async fn a_release_of_some_that_is_refused_has_released_none() {
+    let Some(server) = server().await else { return };
+    let (link, truth) = (link(&server), server.client().await.unwrap());
+    let permits = client(&over([&link]), LASTING).await.semaphore("some", 9).with_ttl(LASTING);
+    let directory = "/lock/semaphore/some/leases";
+    for nth in 1..=10 {
+        let mut held = permits.acquire_many(4).await.unwrap();
+        let refusal = LinkFault::new(Toxic::Answer { text: "-102".to_owned() }, Direction::ToServer);
+        let refusal = link.inject(refusal.on_request(nth, directory));
+        let outcome = held.release_some(3).await;
+        refusal.heal().unwrap();
+        let left = async || children(&truth, directory).await.len();
+        match outcome {
+            Err(error) if error.is_definite() => {
+                assert_eq!((left().await, held.permits()), (4, 4), "request {nth} is refused: {error}");
+            }
+            _ => eventually("three are released", PROMPTLY, async || left().await == 1).await,
+        }
+        held.release().await.unwrap();
+        assert_eq!(left().await, 0, "left by request {nth}");
+    }
+}

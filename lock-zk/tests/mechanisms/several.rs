@@ -7,9 +7,11 @@ use futures_util::future::join_all;
 use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::zookeeper::{Acl, ZooKeeperClient};
 use lock_zk::multi::{Lockable, lock_all, try_lock_all};
-use lock_zk::{ErrorKind, LockName, ZkLocks};
+use lock_zk::{Access, ErrorKind, LockName, SessionState, ZkConfig, ZkLocks};
 
-use crate::support::{LASTING, PROMPTLY, SESSION, client, eventually, link, maker, ms, nodes, over, server, soon};
+use crate::support::{
+    LASTING, PROMPTLY, SESSION, client, connected, eventually, link, maker, ms, nodes, over, server, soon,
+};
 
 /// Two mutexes, one of them fenced, and a write lock.
 fn three(locks: &ZkLocks) -> [Lockable; 3] {
@@ -242,4 +244,27 @@ async fn who_may_not_delete_directories_takes_several_one_by_one() {
     assert!(truth.set_acl("/lock/mutex", &[rights]).await.unwrap());
     let apart = tokens().await;
     assert!(apart[0] != apart[1] && apart.iter().all(|token| *token > together[0]), "{apart:?}");
+}
+
+/// Rights of 16 KB, once for each node and directory that is made: more than servers take of one request.
+#[tokio::test]
+async fn locks_with_long_lists_of_rights_are_taken_by_requests_that_servers_take() {
+    const LOCKS: usize = 64;
+    let Some(server) = server().await else { return };
+    let other = |number: usize| ("digest".to_owned(), format!("user-{number:03}:{}", "b".repeat(28)));
+    let everybody = ("world".to_owned(), "anyone".to_owned());
+    let access = Access::Only((0..300).map(other).chain([everybody]).collect());
+    let link = link(&server);
+    let config = ZkConfig::new(over([&link])).with_prefix("own").with_session_timeout(LASTING).with_tick_time(ms(200));
+    let locks = connected(config.with_access(access)).await;
+    let made = link.connections();
+    let names: Vec<_> = (0..LOCKS).map(|number| format!("of-many-{number}")).collect();
+    let mutexes: Vec<_> = names.iter().map(|name| locks.mutex(name.as_str())).collect();
+    let all = soon("all in one call", PROMPTLY, lock_all(mutexes.iter().cloned())).await;
+    all.unwrap().release().await.unwrap();
+    let held = soon("all at one moment", PROMPTLY, join_all(mutexes.iter().map(|mutex| mutex.lock()))).await;
+    for held in held {
+        held.unwrap().release().await.unwrap();
+    }
+    assert_eq!((link.connections(), locks.session_state()), (made, SessionState::Connected));
 }

@@ -10,6 +10,7 @@ mod flood;
 mod input;
 mod load;
 mod lost;
+mod numbers;
 mod panics;
 mod parts;
 mod permits;

@@ -1,8 +1,9 @@
 //! Nodes in the place of others, without a transaction. The new ones are made first, so that at no instant less is held than
 //! is believed; if the old ones are there after that, they were there all the while, and are deleted. Otherwise, or if an
-//! answer is lost, the new ones are taken back. Whatever began runs to its end, whether somebody waits for it or not, one
-//! exchange after another. So a new one that is there before anything was made is that of an earlier exchange which was carried out, and
-//! whose answer nobody took; those that could not be taken back are noted, and are taken back by the next one.
+//! answer is lost, the new ones are taken back. Whatever began runs to its end, whether somebody waits for it or not, those of one attempt
+//! one after another. So a new one that is there before anything was made is that of an earlier exchange which was carried out, and
+//! whose answer nobody took; those that could not be taken back are noted, and are taken back by the next one. An exchange for which nobody
+//! waits any more when its turn comes has not begun, and sends nothing.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use lock_core::GrantId;
 use lock_core::driver::wait;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::sleep;
@@ -19,7 +21,32 @@ use super::requests::Requests;
 use super::{Created, Departure, Failure, Fate, NewNode, Node, Response};
 
 /// The paths of new nodes that exchanges which were not carried out could not take back.
-pub(super) type LeftNodes = HashSet<String>;
+type LeftNodes = HashSet<String>;
+
+/// The number of turns. Attempts have ids at random: so many exchanges are under way at once that few wait for those of others.
+const TURNS: usize = 64;
+
+/// The turns of a session's exchanges: those of one attempt have the same one.
+#[derive(Debug)]
+pub(super) struct Exchanges(Vec<Arc<Mutex<LeftNodes>>>);
+
+impl Default for Exchanges {
+    fn default() -> Self {
+        Self((0..TURNS).map(|_| Arc::default()).collect())
+    }
+}
+
+impl Exchanges {
+    fn turn_of(&self, attempt: GrantId) -> &Arc<Mutex<LeftNodes>> {
+        // There are so many.
+        &self.0[usize::from(attempt.as_bytes()[0]) % TURNS]
+    }
+
+    /// Waits until no exchange of this attempt is under way that was begun before.
+    pub(super) async fn done(&self, attempt: GrantId) {
+        drop(self.turn_of(attempt).lock().await);
+    }
+}
 
 struct Exchange {
     requests: Arc<Requests>,
@@ -31,22 +58,26 @@ struct Exchange {
 /// Starts an exchange.
 pub(super) fn begin(
     requests: &Arc<Requests>,
-    one_by_one: &Arc<Mutex<LeftNodes>>,
+    exchanges: &Exchanges,
+    attempt: GrantId,
     old: &[String],
     new: &[NewNode],
     data: &[u8],
 ) -> Response<'static, Vec<String>> {
     let exchange = Exchange { requests: requests.clone(), old: old.to_vec(), new: new.to_vec(), data: data.to_vec() };
-    let (answer, answered) = oneshot::channel();
+    let (answer, answered) = oneshot::channel::<Result<_, _>>();
     // Its turn is asked for now: whoever waits for those before it waits for this one, too.
-    let mut turn = Box::pin(one_by_one.clone().lock_owned());
+    let mut turn = Box::pin(exchanges.turn_of(attempt).clone().lock_owned());
     let taken = (&mut turn).now_or_never();
     requests.runtime.spawn(async move {
         let mut left = match taken {
             Some(turn) => turn,
             None => turn.await,
         };
-        let _ = answer.send(exchange.run(&mut left).await);
+        // Nothing was sent: whoever cancels the attempt waits for its turn, and then looks.
+        if !answer.is_closed() {
+            let _ = answer.send(exchange.run(&mut left).await);
+        }
     });
     let gone = |_| Err(Failure { fate: Fate::Ended, source: "the client is gone".into() });
     Box::pin(async move { answered.await.unwrap_or_else(gone) })
@@ -68,10 +99,7 @@ impl Exchange {
                 let made: Vec<_> = made.into_iter().map(|created| created.path).collect();
                 match self.delete_old().await {
                     Ok(()) => Ok(made),
-                    Err(refusal) => {
-                        self.undo(&made).await;
-                        Err(refusal)
-                    }
+                    Err(refusal) => Err(self.undo(&made, refusal).await),
                 }
             }
             Err(failure) => {
@@ -99,15 +127,22 @@ impl Exchange {
         Ok(())
     }
 
-    /// Deletes what was made, if all of the old nodes are there since their deletion was refused: then nothing has changed. Whoever asks again
-    /// for nodes that have paths of their own completes the change instead.
-    async fn undo(&self, made: &[String]) {
-        if !self.are_named()
-            && let Ok(old) = until_known(|| self.requests.read_all(&self.old)).await
-            && old.iter().all(Option::is_some)
-        {
-            // If that is refused as well, they go with the session.
-            let _ = until_known(|| self.delete_all(made)).await;
+    /// Deletes what was made, if all of the old nodes are there since their deletion was refused, and returns the failure to tell: then nothing
+    /// has changed. Whoever asks again for nodes that have paths of their own completes the change instead. So does whoever asks again when some
+    /// of the old ones are gone.
+    async fn undo(&self, made: &[String], refusal: Failure) -> Failure {
+        if self.are_named() {
+            return refusal;
+        }
+        match until_known(|| self.requests.read_all(&self.old)).await {
+            Ok(old) if old.iter().all(Option::is_some) => {
+                // If that is refused as well, they go with the session.
+                let _ = until_known(|| self.delete_all(made)).await;
+                refusal
+            }
+            // What may not be looked at is taken for unchanged where new ones would be taken for granted otherwise.
+            Err(_) if !self.new.is_empty() => refusal,
+            _ => half_done(refusal),
         }
     }
 
@@ -230,7 +265,69 @@ async fn until_known<T, F: Future<Output = Result<T, Failure>>>(mut step: impl F
 
 #[cfg(test)]
 mod tests {
+    use lock_testkit::testing::{PROMPTLY, installed, soon};
+    use lock_testkit_servers::zookeeper::{NodeKind, ZooKeeperClient, ZooKeeperServer};
+
+    use super::super::ZookeeperAsync;
     use super::*;
+    use crate::access::Access;
+    use crate::client::{ConnectOptions, Connection};
+
+    /// A server with a node for each of two attempts, and a session that has made them.
+    async fn two_attempts() -> Option<(ZooKeeperServer, ZooKeeperClient, ZookeeperAsync)> {
+        let server = installed(ZooKeeperServer::start_own().await)?;
+        let truth = server.client().await.unwrap();
+        let options = ConnectOptions {
+            servers: server.address().to_owned(),
+            chroot: String::new(),
+            prefix: "lock".to_owned(),
+            timeout: Duration::from_secs(20),
+            credentials: None,
+            tls: None,
+            access: Access::Everybody,
+        };
+        let connection = soon("a session", PROMPTLY, ZookeeperAsync::connect(&options)).await.unwrap();
+        for path in ["/lock/one", "/lock/two"] {
+            truth.create(path, b"", NodeKind::Persistent).await.unwrap();
+        }
+        Some((server, truth, connection))
+    }
+
+    const ONE: GrantId = GrantId::from_bytes([1; 16]);
+    const TWO: GrantId = GrantId::from_bytes([2; 16]);
+
+    /// Has an attempt's node changed for another one.
+    fn change<'a>(connection: &'a ZookeeperAsync, attempt: GrantId, of: &str) -> Response<'a, Vec<String>> {
+        let new = [NewNode::Named(format!("/lock/{of}-changed"))];
+        connection.exchange(attempt, &[format!("/lock/{of}")], &new, b"")
+    }
+
+    #[tokio::test]
+    async fn an_exchange_waits_for_those_of_its_own_attempt_only() {
+        let Some((_server, truth, connection)) = two_attempts().await else { return };
+        let turn = connection.exchanges.turn_of(ONE).clone().lock_owned().await;
+        let mut waiting = change(&connection, ONE, "one");
+        assert!((&mut waiting).now_or_never().is_none() && connection.exchanged(ONE).now_or_never().is_none());
+        assert_eq!(soon("another's", PROMPTLY, change(&connection, TWO, "two")).await.unwrap(), ["/lock/two-changed"]);
+        soon("another's search", PROMPTLY, connection.exchanged(TWO)).await;
+        drop(turn);
+        assert_eq!(soon("its turn", PROMPTLY, waiting).await.unwrap(), ["/lock/one-changed"]);
+        let left = truth.children("/lock").await.unwrap().unwrap();
+        assert!(!left.iter().any(|name| name == "one" || name == "two"), "{left:?}");
+    }
+
+    #[tokio::test]
+    async fn an_exchange_that_is_given_up_before_its_turn_sends_nothing() {
+        let Some((_server, truth, connection)) = two_attempts().await else { return };
+        let turn = connection.exchanges.turn_of(ONE).clone().lock_owned().await;
+        drop(change(&connection, ONE, "one"));
+        let kept = change(&connection, ONE, "two");
+        drop(turn);
+        assert_eq!(soon("the one behind", PROMPTLY, kept).await.unwrap(), ["/lock/two-changed"]);
+        soon("a search", PROMPTLY, connection.exchanged(ONE)).await;
+        let is_there = async |name: &str| truth.exists(&format!("/lock/{name}")).await.unwrap().is_some();
+        assert!(is_there("one").await && !is_there("one-changed").await, "it was carried out");
+    }
 
     fn made(path: &str) -> Result<Created, Failure> {
         Ok(Created { path: path.to_owned(), czxid: 1 })

@@ -39,7 +39,7 @@ use super::{
 };
 use crate::access::Access;
 use directories::Directories;
-use exchange::LeftNodes;
+use exchange::Exchanges;
 use link_monitor::LinkMonitor;
 use requests::Requests;
 use scheduler::{Preamble, Scheduler};
@@ -58,7 +58,7 @@ pub(crate) struct ZookeeperAsync {
     asked_at: BootInstant,
     timeout: Duration,
     news: Mutex<watch::Receiver<LinkState>>,
-    exchanges: Arc<Mutex<LeftNodes>>,
+    exchanges: Exchanges,
 }
 
 impl ZookeeperAsync {
@@ -97,7 +97,7 @@ impl ZookeeperAsync {
         requests.make_directory(&directory).await?;
         first_heartbeat(&requests).await?;
         let (timeout, news) = (greeted.timeout, Mutex::new(news));
-        Ok(Self { requests, asked_at, timeout, news, exchanges: Arc::default() })
+        Ok(Self { requests, asked_at, timeout, news, exchanges: Exchanges::default() })
     }
 }
 
@@ -209,12 +209,12 @@ impl Connection for ZookeeperAsync {
         paths.iter().map(read).collect()
     }
 
-    fn exchanged(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move { drop(self.exchanges.lock().await) })
+    fn exchanged(&self, attempt: GrantId) -> BoxFuture<'_, ()> {
+        Box::pin(self.exchanges.done(attempt))
     }
 
-    fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
-        exchange::begin(&self.requests, &self.exchanges, old, new, data)
+    fn exchange(&self, attempt: GrantId, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
+        exchange::begin(&self.requests, &self.exchanges, attempt, old, new, data)
     }
 
     /// Needs a transaction. The next one in the queue is woken all the same, and looks.

@@ -122,7 +122,8 @@ mod tests {
     fn append(directory: &str) -> (Waiting, oneshot::Receiver<Result<Names, Failure>>) {
         let ((created, _), (listed, is_listed)) = (oneshot::channel(), oneshot::channel());
         let (data, access, departure) = (Vec::new(), Arc::new([]), Departure::default());
-        let place = Place { stem: String::new(), directory: directory.into(), data, access, departure };
+        let place =
+            Place { stem: String::new(), directory: directory.into(), data, access, access_bytes: 0, departure };
         let listed = Some(ListedBehind::new(listed));
         (Waiting::Append(Append { place: Arc::new(place), created, listed }), is_listed)
     }

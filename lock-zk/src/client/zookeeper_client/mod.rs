@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, try_join_all};
+use lock_core::GrantId;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use tokio::sync::Mutex;
 use zookeeper_client::{
@@ -53,8 +54,9 @@ pub(crate) struct ZookeeperClient {
     timeout: Duration,
     scheduler: Scheduler,
     states: Mutex<StateWatcher>,
-    /// The rights to what is made.
+    /// The rights to what is made, and the number of bytes that they take for each node.
     access: Arc<[Acl]>,
+    access_bytes: usize,
 }
 
 impl ZookeeperClient {
@@ -68,17 +70,19 @@ impl ZookeeperClient {
         let (scheduler, backlog) = Scheduler::new(client, format!("/{}", options.prefix));
         tokio::spawn(sending::run(backlog));
         let (states, access) = (Mutex::new(states), connect::acl(&options.access).into());
-        Ok(Self { id, asked_at, timeout, scheduler, states, access })
+        Ok(Self { id, asked_at, timeout, scheduler, states, access, access_bytes: options.access.bytes() })
     }
 
     fn place(&self, stem: &str, data: &[u8], directory: &str, departure: &Departure) -> Place {
         let (data, access, departure) = (data.to_vec(), self.access.clone(), departure.clone());
-        Place { stem: stem.to_owned(), directory: directory.into(), data, access, departure }
+        let access_bytes = self.access_bytes;
+        Place { stem: stem.to_owned(), directory: directory.into(), data, access, access_bytes, departure }
     }
 
     fn exchange_of(&self, present: Option<&str>, old: &[String], new: &[NewNode], data: &[u8]) -> Exchange {
         let (present, access) = (present.map(str::to_owned), self.access.clone());
-        Exchange { present, old: old.to_vec(), place: None, new: new.to_vec(), data: data.to_vec(), access }
+        let (old, new, data, access_bytes) = (old.to_vec(), new.to_vec(), data.to_vec(), self.access_bytes);
+        Exchange { present, old, place: None, new, data, access, access_bytes }
     }
 
     /// Reads by as few requests as can be, all of them on their way at once.
@@ -279,11 +283,11 @@ impl Connection for ZookeeperClient {
     }
 
     /// A transaction, and in order: what is asked for later travels behind it.
-    fn exchanged(&self) -> BoxFuture<'_, ()> {
+    fn exchanged(&self, _attempt: GrantId) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
 
-    fn exchange(&self, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
+    fn exchange(&self, _attempt: GrantId, old: &[String], new: &[NewNode], data: &[u8]) -> Response<'_, Vec<String>> {
         let exchange = Arc::new(self.exchange_of(None, old, new, data));
         self.scheduler.send(Priority::Normal, |client| transactions::exchange(client, exchange))
     }

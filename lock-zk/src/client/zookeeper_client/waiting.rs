@@ -73,12 +73,13 @@ impl Waiting {
     pub(super) fn part(&self) -> Part<'_> {
         match self {
             Self::Append(Append { place, .. }) => {
-                let bytes = place.stem.len() + place.directory.len() + place.data.len();
+                let bytes = place.stem.len() + place.directory.len() + place.data.len() + place.access_bytes;
                 Part { kind: RequestKind::MoveOn, path: &place.directory, deletes: &[], bytes }
             }
             Self::HandOver(HandOver { exchange, .. }) => {
                 let old = exchange.old.iter().chain(&exchange.place).map(String::len);
-                let new = exchange.new.iter().map(|new| new.path().len() + exchange.data.len());
+                let beside = exchange.data.len() + exchange.access_bytes;
+                let new = exchange.new.iter().map(|new| new.path().len() + beside);
                 let path = exchange.old.first().map_or("", String::as_str);
                 Part { kind: RequestKind::MoveOn, path, deletes: &exchange.old, bytes: old.chain(new).sum() }
             }
@@ -97,8 +98,9 @@ pub(super) struct Place {
     /// The queue's directory.
     pub(super) directory: Arc<str>,
     pub(super) data: Vec<u8>,
-    /// The rights to it.
+    /// The rights to it, and the number of bytes that they take.
     pub(super) access: Arc<[Acl]>,
+    pub(super) access_bytes: usize,
     pub(super) departure: Departure,
 }
 
@@ -182,8 +184,9 @@ pub(super) struct Exchange {
     pub(super) new: Vec<NewNode>,
     /// The data of the new ones.
     pub(super) data: Vec<u8>,
-    /// The rights to them.
+    /// The rights to them, and the number of bytes that they take for each.
     pub(super) access: Arc<[Acl]>,
+    pub(super) access_bytes: usize,
 }
 
 /// The end of a hold, by which the next waiter becomes the holder.
@@ -381,6 +384,21 @@ mod tests {
         }
         let long = |path| Part { bytes: MOST_BYTES_TOGETHER + 1, ..Part::of_path(RequestKind::MoveOn, path) };
         assert_eq!(batches(&[long("/a"), part(RequestKind::MoveOn, "/b"), long("/c")]), [vec![0], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn the_rights_to_each_new_node_count() {
+        let (created, _) = oneshot::channel();
+        let (stem, directory, data) = ("/a/b".to_owned(), "/a".into(), vec![0; 100]);
+        let place =
+            Place { stem, directory, data, access: [].into(), access_bytes: 8000, departure: Departure::default() };
+        let append = Waiting::Append(Append { place: Arc::new(place), created, listed: None });
+        assert_eq!(append.part().bytes, 4 + 2 + 100 + 8000);
+        let ((released, _), new) = (oneshot::channel(), vec![NewNode::Sequential("/new".to_owned()); 3]);
+        let (old, place, data) = (vec!["/old".to_owned()], Some("/place".to_owned()), vec![0; 100]);
+        let exchange = Exchange { present: None, old, place, new, data, access: [].into(), access_bytes: 8000 };
+        let hand_over = Waiting::HandOver(HandOver { exchange: Arc::new(exchange), released, made: None });
+        assert_eq!(hand_over.part().bytes, 4 + 6 + 3 * (4 + 100 + 8000));
     }
 
     #[test]
