@@ -232,7 +232,8 @@ async fn a_release_of_some_that_is_refused_has_released_none() {
         let refusal = LinkFault::new(Toxic::Answer { text: "-102".to_owned() }, Direction::ToServer);
         let refusal = link.inject(refusal.on_request(nth, directory));
         let outcome = held.release_some(3).await;
-        refusal.heal().unwrap();
+        // The client crates differ in how many requests there are.
+        drop(refusal.heal());
         let left = async || children(&truth, directory).await.len();
         match outcome {
             Err(error) if error.is_definite() => {
