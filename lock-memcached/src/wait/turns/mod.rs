@@ -27,7 +27,7 @@ const BRIEFLY_LATE: Duration = Duration::from_millis(100);
 /// The number of waiters behind the first one that watch whether it is late. Whoever comes to be one of them is woken.
 const WATCHERS: usize = 2;
 
-/// The number of looks within the patience, at least, once one of them was not answered.
+/// The number of pauses within the patience, at least, once a look was not answered.
 const LOOKS_IN_PATIENCE: u32 = 4;
 /// The number of looks within the TTL of what a waiter has at the server, at least: one of them comes while it is due for renewal.
 const LOOKS_IN_TTL: u32 = 3;
