@@ -35,7 +35,8 @@ pub enum Event {
     /// Somebody else who holds by the same grant asks for these options: the strongest of all count from now on. The longest hold
     /// stays as it was granted.
     Require(LeaseOptions),
-    /// The lock is a call's that is not over yet: from now on, until [`Require`](Event::Require), nothing is renewed by choice.
+    /// The lock is a call's that is not over yet: after the renewal that is due next, nothing is renewed by choice until
+    /// [`Require`](Event::Require).
     Attend,
     /// The holder asks for one TTL from now on, once.
     Prolong,

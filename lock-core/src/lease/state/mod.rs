@@ -68,6 +68,8 @@ pub struct LeaseState {
     is_suspected: bool,
     /// Whether the holder has asked for a renewal, and none was answered since.
     is_prolonged: bool,
+    /// Whether the holder asks for every renewal itself, as often as they would come by choice.
+    is_attended: bool,
 }
 
 impl LeaseState {
@@ -93,6 +95,7 @@ impl LeaseState {
             suspect_since: grant.sent_at,
             is_suspected: false,
             is_prolonged: false,
+            is_attended: false,
         };
         state.extend_to(grant.sent_at, grant.valid_for, options.ttl);
         if grant.claim {
@@ -131,7 +134,7 @@ impl LeaseState {
         }
         let LeaseOptions { ttl, auto_renew, .. } = self.options;
         let left = ttl.saturating_sub(self.margin_of(ttl));
-        if auto_renew { left.saturating_sub(self.options.renewal_interval()) } else { left }
+        if auto_renew || self.is_attended { left.saturating_sub(self.options.renewal_interval()) } else { left }
     }
 
     /// Returns the reason of the loss, if the lease was lost and somebody has looked.
@@ -229,14 +232,13 @@ impl LeaseState {
             Event::Tick | Event::Release | Event::NotHeld(_) => {}
             Event::Require(options) => self.require(options, now),
             Event::Attend => {
+                // The renewal that is due next is the holder's: many short calls one after the other put it off for ever otherwise.
+                self.prolong(now);
+                self.is_attended = self.options.auto_renew;
                 self.options.auto_renew = false;
-                if !self.is_renewed() {
-                    self.renew_at = BootInstant::FAR_FUTURE;
-                }
             }
             Event::Prolong => {
-                self.asked_until = self.asked_until.max(now.plus(self.options.ttl));
-                self.is_prolonged = true;
+                self.prolong(now);
                 self.renew_at = self.renew_at.min(now);
             }
             Event::Suspect => {
@@ -302,7 +304,14 @@ impl LeaseState {
         }
     }
 
+    /// Takes the holder's word that it wants one TTL from now on.
+    fn prolong(&mut self, now: BootInstant) {
+        self.asked_until = self.asked_until.max(now.plus(self.options.ttl));
+        self.is_prolonged = true;
+    }
+
     fn require(&mut self, required: LeaseOptions, now: BootInstant) {
+        self.is_attended = false;
         let interval = self.options.renewal_interval().min(required.renewal_interval());
         let longer = required.ttl > self.options.ttl;
         self.options.ttl = self.options.ttl.max(required.ttl);

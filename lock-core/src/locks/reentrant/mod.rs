@@ -187,7 +187,8 @@ impl ReentrantMutex {
     /// May be dropped at any await point: no lock, queue entry or renewal stays behind.
     ///
     /// Do not keep this future without polling it (in a `select!` loop, say): it keeps its place in the queue, and may be handed a lock
-    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. Spawn it, or drop it.
+    /// that blocks everybody, for up to one TTL, on ZooKeeper for as long as its client lives. A nested one that lengthens the lease keeps its
+    /// level, and so the lock, for as long as it is kept. Spawn it, or drop it.
     pub async fn lock(&self, owner: &Owner) -> Result<ReentrantGuard, Error> {
         self.enter(owner, Wait::Until(Deadline::NEVER)).await?.ok_or_else(|| {
             let what = "the backend ended a wait that has no deadline";

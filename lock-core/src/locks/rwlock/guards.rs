@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::driver::RwLockBackend;
 use crate::driver::bound::bounded;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::lease::Lease;
+use crate::lease::{Attended, Lease};
 use crate::owners::{Owned, UsedGrant};
 use crate::token::FencingToken;
 
@@ -135,7 +135,8 @@ impl WriteGuard {
     /// it into a read guard once it is answered.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the guard: the lock is released in the background.
+    /// Dropping the future drops the guard: the lock is released in the background. One that is kept without being polled (in a `select!`
+    /// loop, say) keeps the lock for up to one TTL.
     pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
         let (live, sent_at) = (self.held.lease.live.clone(), self.held.lease.keeper.clock.now());
         if let Err(error) = self.check(Phase::Downgrade)
@@ -145,7 +146,8 @@ impl WriteGuard {
         }
         let asked = self.backend.downgrade(&live.attempt);
         let clock = &*self.held.lease.keeper.clock;
-        match bounded(clock, live.attempt.op_timeout, Phase::Downgrade, asked).await {
+        let asked = bounded(clock, live.attempt.op_timeout, Phase::Downgrade, asked);
+        match Attended::of(&self.held.lease).during(asked).await {
             Ok(()) => {
                 live.set_doubtful(false);
                 // The answer may have come after the end of the lease.
