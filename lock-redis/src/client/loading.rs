@@ -11,33 +11,51 @@ use lock_core::clock::BootInstant;
 
 use crate::store::scripts::Script;
 
-/// The instants at which each script's text was sent last over one connection. Bounded by the number of scripts.
+/// The telling of each script over one connection. Bounded by the number of scripts.
 #[derive(Debug, Default)]
 pub(super) struct Loading {
-    scripts: Mutex<HashMap<&'static str, Arc<tokio::sync::Mutex<Told>>>>,
+    scripts: Mutex<HashMap<&'static str, Telling>>,
     /// The digests of those that were carried out over it, for whoever must not wait for the text of another.
     known: Mutex<HashSet<&'static str>>,
 }
 
-/// The instant at which the text was sent that the server has taken, if it has.
-pub(super) type Told = Option<BootInstant>;
+/// The telling of one script.
+#[derive(Debug, Default)]
+struct Telling {
+    turn: Arc<TellingTurn>,
+    /// The instant at which the text was sent last that the server has taken, whoever has sent it.
+    told_at: Option<BootInstant>,
+}
+
+/// The turn to tell a script, of one caller at a time.
+pub(super) type TellingTurn = tokio::sync::Mutex<()>;
 
 impl Loading {
-    /// The telling of this script, for one at a time.
-    pub(super) fn of(&self, script: &Script) -> Arc<tokio::sync::Mutex<Told>> {
-        // The critical section is one statement.
-        self.scripts.lock().unwrap_or_else(PoisonError::into_inner).entry(script.code).or_default().clone()
+    /// Returns the turn to tell this script.
+    pub(super) fn turn(&self, script: &Script) -> Arc<TellingTurn> {
+        self.scripts().entry(script.code).or_default().turn.clone()
     }
 
-    /// Takes the telling from one who has not come to its end for too long, unless that was done: whoever asks from now on tells the script,
-    /// or waits for another one who does.
-    pub(super) fn take_from(&self, script: &Script, telling: &Arc<tokio::sync::Mutex<Told>>) {
-        // The critical section is one statement, and leaves an entry that is valid.
-        if let Some(present) = self.scripts.lock().unwrap_or_else(PoisonError::into_inner).get_mut(script.code)
-            && Arc::ptr_eq(present, telling)
+    /// Gives the turn to others, from one who has not come to its end for too long, unless that was done: whoever asks from now on tells the
+    /// script, or waits for another one who does.
+    pub(super) fn take_from(&self, script: &Script, turn: &Arc<TellingTurn>) {
+        if let Some(telling) = self.scripts().get_mut(script.code)
+            && Arc::ptr_eq(&telling.turn, turn)
         {
-            *present = Arc::default();
+            telling.turn = Arc::default();
         }
+    }
+
+    /// Takes note that the server has taken the text that was sent at this instant.
+    pub(super) fn note_told(&self, script: &Script, sent_at: BootInstant) {
+        let mut scripts = self.scripts();
+        let telling = scripts.entry(script.code).or_default();
+        telling.told_at = telling.told_at.max(Some(sent_at));
+    }
+
+    /// Whether the server has taken a text that was sent at this instant or later.
+    pub(super) fn was_told_since(&self, script: &Script, at: BootInstant) -> bool {
+        self.scripts().get(script.code).is_some_and(|telling| telling.told_at >= Some(at))
     }
 
     /// Whether the server has carried this script out over this connection.
@@ -52,6 +70,11 @@ impl Loading {
         } else {
             self.known().remove(&*script.digest);
         }
+    }
+
+    fn scripts(&self) -> MutexGuard<'_, HashMap<&'static str, Telling>> {
+        // Every critical section leaves it valid after each statement.
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, HashSet<&'static str>> {

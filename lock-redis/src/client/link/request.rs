@@ -6,7 +6,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Link, Live, SLACK};
-use crate::client::loading::{Loading, Told};
+use crate::client::loading::Loading;
 use crate::error::{self, RequestFate};
 use crate::store::call::{Call, Request};
 use crate::store::scripts::Script;
@@ -97,9 +97,8 @@ impl Link {
         until: BootInstant,
         before: (BootInstant, RedisResult<Value>),
     ) -> (BootInstant, RedisResult<Value>) {
-        let Some(mut told) = telling(&live.loading, request.script, until).await else { return before };
-        if told.is_some_and(|told_at| told_at >= before.0) {
-            drop(told);
+        let Some(turn) = telling(&live.loading, request.script, before.0, until).await else { return before };
+        let TurnToTell::Mine(_turn) = turn else {
             let sent_at = SystemClock.now();
             let outcome = self.send(live, by_digest, asking, until).await;
             if !outcome.as_ref().is_err_and(error::is_no_script) {
@@ -108,31 +107,44 @@ impl Link {
             // Flushed once more: rare enough for each to tell it.
             let by_text = request.by_text();
             return (SystemClock.now(), self.send(live, &by_text, asking, until).await);
-        }
+        };
         let sent_at = SystemClock.now();
         let by_text = request.by_text();
         let outcome = self.send(live, &by_text, asking, until).await;
         // Whatever else it answers, it has read the text.
         if !outcome.as_ref().is_err_and(error::is_of_connection) {
-            *told = Some(sent_at);
+            live.loading.note_told(request.script, sent_at);
         }
         (sent_at, outcome)
     }
 }
 
-/// Waits for the turn to tell a script, or to learn that it was told; `None` if that does not come in time.
-async fn telling(loading: &Loading, script: &Script, until: BootInstant) -> Option<OwnedMutexGuard<Told>> {
+/// The outcome of waiting for the turn to tell a script.
+enum TurnToTell {
+    /// It is this caller's, until this is dropped.
+    Mine(OwnedMutexGuard<()>),
+    /// Somebody else has told the script.
+    Over,
+}
+
+/// Waits for the turn to tell a script that the server did not know when it was asked at `asked_at`, or to learn that it was told since;
+/// `None` if neither comes in time.
+async fn telling(loading: &Loading, script: &Script, asked_at: BootInstant, until: BootInstant) -> Option<TurnToTell> {
     loop {
         let left = until.since(SystemClock.now());
+        if loading.was_told_since(script, asked_at) {
+            return Some(TurnToTell::Over);
+        }
         if left.is_zero() {
             return None;
         }
-        let telling = loading.of(script);
-        if let Ok(told) = tokio::time::timeout((left / 4).max(SLACK).min(left), telling.clone().lock_owned()).await {
-            return Some(told);
+        let turn = loading.turn(script);
+        match tokio::time::timeout((left / 4).max(SLACK).min(left), turn.clone().lock_owned()).await {
+            Ok(_) if loading.was_told_since(script, asked_at) => return Some(TurnToTell::Over),
+            Ok(mine) => return Some(TurnToTell::Mine(mine)),
+            // Whoever tells it, or is next, may not be polled any more.
+            Err(_) => loading.take_from(script, &turn),
         }
-        // Whoever tells it, or is next, may not be polled any more.
-        loading.take_from(script, &telling);
     }
 }
 

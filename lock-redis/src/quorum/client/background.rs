@@ -87,7 +87,10 @@ async fn run(
         tokio::select! {
             next = inbox.recv(), if over_at.is_none() && rest.len() < MOST => match next {
                 Some(next) => rest.push(next),
-                None => over_at = Some(SystemClock.now().plus(op_timeout(&members))),
+                None => {
+                    look_at = SystemClock.now();
+                    over_at = Some(look_at.plus(op_timeout(&members)));
+                }
             },
             Some(()) = rest.next() => {}
             () = pending_added.notified() => {}

@@ -275,6 +275,13 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
             actions.wake.extend(waiters.filter_map(told));
             return actions;
         }
+        // The server has dropped this client, and somebody of it has come back since: whoever was not asked for is gone, too.
+        if lost && reply.grants.is_empty() && !reply.queued.contains(&true) {
+            let others = queue.waiting.iter().map(|(_, nonce)| *nonce).filter(|nonce| !due.nonces.contains(nonce));
+            let in_the_dark = others.filter(|nonce| is_in_the_dark(registry, *nonce)).collect::<Vec<_>>();
+            let told = |nonce| registry.waiter_mut(nonce)?.forgotten_at(reply.sent_at, false);
+            actions.wake.extend(in_the_dark.into_iter().filter_map(told));
+        }
         for granted in &reply.grants {
             match self.granted(now, *granted, Some(reply.sent_at)) {
                 Action::Nothing => {}

@@ -307,6 +307,25 @@ fn a_heartbeat_that_has_asked_for_all_who_wait_for_news_is_not_repeated_at_once(
     assert!(machine.next(at(2005)) >= at(2005).plus(SHORTEST_PERIOD));
 }
 
+/// The server has dropped the client, and says so in the reply to the first request that comes back; that reply was lost.
+#[test]
+fn all_of_a_crowd_ask_again_when_those_who_were_asked_for_are_gone() {
+    let crowd: Vec<_> = (1..).take(3 * ASKED).collect();
+    let mut machine = queued(&crowd, at(1000));
+    assert_eq!(machine.granted(at(1500), granted(192, 1), None), Action::Wake(192));
+    let due = beat(&mut machine, at(2000));
+    let mut told =
+        machine.answered(at(2020), &due, &HeartbeatReply { queued: vec![false; ASKED], ..reply(at(2000)) }).wake;
+    told.sort_unstable();
+    assert_eq!(told, crowd[..crowd.len() - 1], "one has a grant");
+    // One that has asked since is in its place.
+    let queued_anew = Enqueued { sent_at: at(2030), ticket: 1, known: true, pause: Pause::Regular, last_token: 0 };
+    assert_eq!(machine.take_news(at(2030), id(1)), Some(News::AskAgain));
+    let _ = machine.queued(at(2040), id(1), &OneLock, queued_anew);
+    let told = machine.answered(at(2050), &due, &HeartbeatReply { queued: vec![false; ASKED], ..reply(at(2000)) }).wake;
+    assert!(!told.contains(&1), "{told:?}");
+}
+
 /// As the README tells it.
 #[test]
 fn news_of_a_crowd_that_were_lost_at_once_come_back_sixty_four_in_each_round_trip() {
