@@ -72,8 +72,8 @@ impl MutexGuard {
     /// Leaves the lock behind: it stays taken for `time` from now by the server's clock, which may be sooner or later than its lease would
     /// have ended, and is free then, on memcached up to 6 s later. It is not renewed any more, and no drop, no late release and no end of this client frees it before. On
     /// ZooKeeper the client keeps the time, and the lock ends with the client's session at the latest
-    /// ([`Guarantee::Leave`](crate::Guarantee::Leave)). [`inspect`](Mutex::inspect) lists it, under another grant id except on ZooKeeper, and
-    /// [`force_release`](Mutex::force_release) with that id frees it. Where a reply was lost, the time may begin anew with the repetition: up to one operation timeout later.
+    /// ([`Guarantee::Leave`](crate::Guarantee::Leave)). [`inspect`](super::Mutex::inspect) lists it, under another grant id except on ZooKeeper, and
+    /// [`force_release`](super::Mutex::force_release) with that id frees it. Where a reply was lost, the time may begin anew with the repetition: up to one operation timeout later.
     ///
     /// # Examples
     /// ```

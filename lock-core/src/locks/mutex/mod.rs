@@ -26,7 +26,7 @@ pub use self::guard::MutexGuard;
 /// First come, first served, where the backend has a queue ([`Guarantee::Fifo`](crate::Guarantee::Fifo)).
 ///
 /// # When the lock is lost
-/// See [`Lease`]. The same handle can lock again; the new grant has a new id and a new token.
+/// See [`Lease`](crate::Lease). The same handle can lock again; the new grant has a new id and a new token.
 ///
 /// # Examples
 /// ```
