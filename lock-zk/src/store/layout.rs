@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(names(&lock(Kind::Mutex), &[&second, &first]), [first, second]);
     }
 
-    /// Whoever got the last number that is given once is before all that came when the numbers were used up.
+    /// The last number that is given once stands before all that came when the numbers were used up.
     #[test]
     fn whoever_came_when_the_numbers_were_used_up_is_behind_everybody_else() {
         let numbers = ["0000000007", "2147483646", "2147483647", "-2147483648", "-2147483647"];

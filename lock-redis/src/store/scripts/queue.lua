@@ -128,7 +128,7 @@ local function pause(now, client, shared, more)
   return ends_in(now)
 end
 
--- So many of the queue behind the first ones, with what is known of each: {member, nonce, client, entry, alive until}.
+-- The members of the queue behind the first ones, so many at most, with what is known of each: {member, nonce, client, entry, alive until}.
 local function some_of_all(first, count)
   local some, fields = redis.call('ZRANGE', QUEUE, first, first + count - 1), {}
   for i, member in ipairs(some) do
@@ -232,7 +232,7 @@ local function drop_dead(ms, left)
     first = #some == size and first + size - #members
     left, size = left - size, size * 4
   end
-  -- Whoever stands before the next one to look at is in the queue still, so that there is a hash to write to.
+  -- The queue still has those who stand before the next one to look at, so that there is a hash to write to.
   if first and first > 0 then
     redis.call('HSET', WAITERS, '#sought', text(first))
   elseif sought then
