@@ -127,3 +127,19 @@ async fn a_guard_that_was_not_detached_is_renewed_by_itself_again() {
     lab.pass(10 * TTL).await;
     assert!(guard.is_held());
 }
+
+#[tokio::test]
+async fn a_write_lock_that_is_being_downgraded_is_free_after_one_ttl_without_a_poll() {
+    let lab = Lab::new();
+    let write = lab.connect().rwlock("a").with_ttl(TTL).write().await.unwrap();
+    lab.line.set(Fault::KeepsAnswers);
+    let mut downgrading = pin!(write.downgrade());
+    assert!(futures_util::poll!(&mut downgrading).is_pending());
+    lab.line.set(Fault::None);
+    let other = lab.store.connect().rwlock("a");
+    assert!(other.try_write().await.unwrap().is_none(), "it is not taken: the test shows nothing");
+    lab.pass(TTL + Duration::from_millis(100)).await;
+    let guard = other.try_write().await.unwrap().expect("a call that nobody polls keeps the lock");
+    guard.release().await.unwrap();
+    assert_eq!(downgrading.await.unwrap_err().error.kind(), ErrorKind::Lost);
+}
