@@ -18,9 +18,6 @@ use crate::registry::Entry;
 /// The first pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// The number of times that one with a reason to hurry looks for each time that the client's pace allows, at most.
-const HASTE: u32 = 16;
-
 /// The request of the first one to be handed the lock, while it pauses.
 #[derive(Debug)]
 pub(crate) struct Offer {
@@ -42,11 +39,8 @@ impl<W: WantedLock> Waiter<'_, W> {
             // The sequence is endless; the longest pause is its own last value.
             let mut pause = pauses.next().unwrap_or(longest);
             let keeps = self.wanted.entry().has_pieces().then_some(self.attempt.ttl);
-            // The jitter comes on top, at most as much again.
-            let most = self.queue.state().turns.longest_pause(&self.limits, keeps) / 2;
             let by_pace = share.pause(self.wanted.take_looks());
-            // The pace stays a brake: many of them would keep everything else of the client from the server.
-            let by_pace = by_pace.min(most.max(by_pace / HASTE));
+            let by_pace = self.queue.state().turns.pause_by_pace(&self.limits, keeps, by_pace);
             if pause < by_pace {
                 pause = wait::pauses(by_pace, by_pace).next().unwrap_or(by_pace);
             }

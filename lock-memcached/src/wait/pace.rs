@@ -3,7 +3,7 @@
 //! A waiter looks at one key for a mutex, and at several for a lock of several keys. All waiters of a client together look at
 //! no more than [`LOOKS_PER_SECOND`] keys in a second: the more there are, the longer each of them pauses. One whose look was not answered
 //! pauses for a part of its patience at most, and one that has to renew what it has at the server, a writer that waits for readers, for a
-//! part of its TTL: [`Turns::longest_pause`](super::turns::Turns::longest_pause).
+//! part of its TTL: [`Turns::pause_by_pace`](super::turns::Turns::pause_by_pace).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -31,6 +31,8 @@ const WATCHERS: usize = 2;
 const LOOKS_IN_PATIENCE: u32 = 4;
 /// The number of looks within the TTL of what a waiter has at the server, at least: one of them comes while it is due for renewal.
 const LOOKS_IN_TTL: u32 = 3;
+/// The number of times that one with a reason to hurry looks for each time that the client's pace allows, at most.
+const HASTE: u32 = 16;
 
 /// Number of a waiter in its queue, in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -270,15 +272,17 @@ impl<W: Clone, O> Turns<W, O> {
         if limits.deadline.has_passed(now) { AfterTry::Ends } else { AfterTry::Pauses(pause) }
     }
 
-    /// The longest pause that many other looks of the client may ask for; `keeps` is the TTL of what the waiter has at the server, which
-    /// it looks after itself.
+    /// The pause of one whose client's pace asks for this one, before jitter, which at most doubles it; `keeps` is the TTL of what the waiter
+    /// has at the server, which it looks after itself.
     ///
-    /// It has no bound as long as the server answers and the waiter has nothing there. After a try without an answer nobody would know that
-    /// the server answers again, and those behind would be told that it is silent.
+    /// It is shorter where the waiter has something there, and after a try without an answer: nobody would know that the server answers again,
+    /// and those behind would be told that it is silent. The pace stays a brake: many that hurry would keep everything else of the client from
+    /// the server.
     #[must_use]
-    pub fn longest_pause(&self, limits: &WaitLimits, keeps: Option<Duration>) -> Duration {
+    pub fn pause_by_pace(&self, limits: &WaitLimits, keeps: Option<Duration>, by_pace: Duration) -> Duration {
         let of_patience = if self.has_failed { limits.patience / LOOKS_IN_PATIENCE } else { Duration::MAX };
-        keeps.map_or(of_patience, |ttl| of_patience.min(ttl / LOOKS_IN_TTL))
+        let longest = keeps.map_or(of_patience, |ttl| of_patience.min(ttl / LOOKS_IN_TTL));
+        by_pace.min((longest / 2).max(by_pace / HASTE))
     }
 
     /// The instant of the next look of the first one, after a pause: not before others have had their turn.

@@ -99,7 +99,7 @@ fn after_a_try_without_an_answer_the_server_is_asked_again_before_it_counts_as_s
     for op_timeout in [Duration::ZERO, SECOND, SECOND * 2] {
         let (mut turns, first) = turns();
         let (limits, second) = (WaitLimits { op_timeout, ..LIMITS }, turns.behind("second"));
-        assert_eq!(turns.longest_pause(&limits, None), Duration::MAX, "it answers");
+        assert_eq!(turns.pause_by_pace(&limits, None, SECOND * 20), SECOND * 20, "it answers");
         let (mut now, mut asked) = (at(1000), 0);
         turns.tried(now, &limits, Tried::Held, false);
         now = turns.next_look(now, &limits, SECOND * 20);
@@ -110,22 +110,34 @@ fn after_a_try_without_an_answer_the_server_is_asked_again_before_it_counts_as_s
             turns.asks(now, &limits, first);
             asked += 1;
             turns.tried(now.plus(op_timeout), &limits, Tried::Failed { may_pass: true }, false);
-            now = turns.next_look(now.plus(op_timeout), &limits, turns.longest_pause(&limits, None).min(SECOND * 20));
+            // With all of its jitter.
+            let pause = turns.pause_by_pace(&limits, None, SECOND * 20) * 2;
+            now = turns.next_look(now.plus(op_timeout), &limits, pause);
             turns.pauses_until(now, first);
         }
         assert!(asked >= 3, "asked {asked} times");
         turns.tried(now, &limits, Tried::Held, false);
-        assert_eq!(turns.longest_pause(&limits, None), Duration::MAX, "it answers again");
+        assert_eq!(turns.pause_by_pace(&limits, None, SECOND * 20), SECOND * 20, "it answers again");
     }
 }
 
 #[test]
 fn whoever_has_something_at_the_server_looks_before_it_ends() {
     let (mut turns, _) = turns();
-    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 9)), SECOND * 3);
+    let pause = |turns: &Turns<_, _>, ttl| turns.pause_by_pace(&LIMITS, Some(ttl), SECOND * 8) * 2;
+    assert_eq!(pause(&turns, SECOND * 9), SECOND * 3);
     turns.tried(at(1000), &LIMITS, Tried::Failed { may_pass: true }, false);
-    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 9)), LIMITS.patience / 4);
-    assert_eq!(turns.longest_pause(&LIMITS, Some(SECOND * 3)), SECOND);
+    assert_eq!(pause(&turns, SECOND * 9), LIMITS.patience / 4);
+    assert_eq!(pause(&turns, SECOND * 3), SECOND);
+}
+
+#[test]
+fn many_that_hurry_look_sixteen_times_as_often_as_the_pace_allows_at_most() {
+    let (mut turns, _) = turns();
+    turns.tried(at(1000), &LIMITS, Tried::Failed { may_pass: true }, false);
+    for (asked, pauses) in [(SECOND / 4, SECOND / 4), (SECOND * 8, SECOND / 2), (SECOND * 320, SECOND * 20)] {
+        assert_eq!(turns.pause_by_pace(&LIMITS, Some(SECOND * 3), asked), pauses, "{asked:?}");
+    }
 }
 
 #[test]
