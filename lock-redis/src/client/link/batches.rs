@@ -2,8 +2,8 @@
 //! script.
 //!
 //! A request that is the only one is sent at once, as if there were no batches. The others join a [`Batch`], which a task
-//! sends as soon as the runtime has come round: whatever was ready to ask by then goes with it. No batch waits for the reply to
-//! another. Those to whom their batch has no answer go on by themselves, as they would have without one: a server that refuses a
+//! sends as soon as the runtime has come round: whatever was ready to ask by then goes with it. It is sent before that once it is
+//! [enough](is_enough). No batch waits for the reply to another. Those to whom their batch has no answer go on by themselves, as they would have without one: a server that refuses a
 //! batch has carried out nothing of it, and what was carried out for one is recognised by its nonce.
 
 use std::ops::Range;
@@ -29,6 +29,11 @@ use crate::store::call::{Request, ShortRequest, ShortWay};
 
 /// The most bytes of one batch: a run of its script takes far less than 5 ms with them.
 const MOST_BYTES: usize = 64 * 1024;
+
+/// The part of all askers that goes at once, and the fewest that do: the server works on them while the others get ready. Were all to go
+/// together, client and server would wait for each other by turns.
+const ENOUGH: usize = 4;
+const FEWEST: usize = 8;
 
 /// Stands for the number of a connection while a request was not sent over any.
 const UNSENT: u64 = 0;
@@ -140,11 +145,16 @@ impl Link {
         let (way, bytes) = (request.short.way, request.short.call.len());
         let batches = self.batches.of(way);
         let member = BatchMember { request: request.clone() };
-        let Joined { place, sees_to_it } = batches.batch().join(member, bytes);
+        let (Joined { place, sees_to_it }, waiting) = {
+            let mut batch = batches.batch();
+            (batch.join(member, bytes), batch.len())
+        };
         let stay = Stay { batches, place, request, sent, is_told: false };
-        if sees_to_it {
+        let is_enough = is_enough(waiting, self.callers.load(Ordering::Relaxed));
+        if sees_to_it || is_enough {
+            // There may be two of them: this one, which runs next, and an earlier one, which waits for its turn.
             let sender = Sender { link: self.clone(), way, is_done: false };
-            self.batches.runtime.spawn(sender.run());
+            self.batches.runtime.spawn(sender.run(is_enough));
         }
         stay
     }
@@ -177,7 +187,7 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
     }
 }
 
-/// The task that sends the batches of one short way until nobody waits.
+/// A task that sends the batches of one short way until nobody waits.
 struct Sender {
     link: Arc<Link>,
     way: ShortWay,
@@ -185,11 +195,13 @@ struct Sender {
 }
 
 impl Sender {
-    async fn run(mut self) {
+    async fn run(mut self, at_once: bool) {
         let link = self.link.clone();
         let batches = link.batches.of(self.way);
-        // Whoever is ready to run has its turn before.
-        tokio::task::yield_now().await;
+        if !at_once {
+            // Whoever is ready to run has its turn before.
+            tokio::task::yield_now().await;
+        }
         loop {
             let Some((number, until)) = batches.due(self.way.most()) else {
                 self.is_done = true;
@@ -314,6 +326,12 @@ impl Drop for BatchMember {
     }
 }
 
+/// Whether the requests that wait, of this many askers, have just become enough to be sent at once.
+const fn is_enough(waiting: usize, askers: usize) -> bool {
+    let enough = askers / ENOUGH;
+    waiting == if enough > FEWEST { enough } else { FEWEST }
+}
+
 /// Returns the parts of a batch's text, in the order of its requests: each ends with a line's end, and is empty where there is no
 /// answer; `None` unless there are so many. One that is not empty begins with a nonce, in which no end is looked for: whoever reads the
 /// part compares that.
@@ -332,6 +350,14 @@ fn parts(text: &[u8], requests: usize) -> Option<Vec<Range<usize>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quarter_of_all_askers_is_enough_and_eight_at_least() {
+        for (askers, enough) in [(2, 8), (16, 8), (35, 8), (36, 9), (64, 16), (1000, 250)] {
+            let sent_at: Vec<_> = (1..=askers.max(enough)).filter(|waiting| is_enough(*waiting, askers)).collect();
+            assert_eq!(sent_at, [enough], "of {askers}");
+        }
+    }
 
     #[test]
     fn a_text_has_as_many_parts_as_there_are_requests() {

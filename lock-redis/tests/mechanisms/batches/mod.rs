@@ -100,6 +100,27 @@ async fn what_is_asked_for_at_the_same_moment_goes_together_and_what_is_asked_fo
     assert_eq!((runs(&crowded.server).await, calls(&crowded.server, "time").await), (scripts, 1));
 }
 
+/// One thread, on which a task that is started has the next turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_first_of_a_crowd_of_tasks_are_sent_while_the_others_get_ready() {
+    let Some(crowded) = Crowded::start().await else { return };
+    let (locks, before) = (crowded.locks.clone(), runs(&crowded.server).await);
+    let crowd = tokio::spawn(async move {
+        let ask = |number| {
+            let mutex = locks.mutex(name(number)).with_lease(long());
+            tokio::spawn(async move { mutex.lock().await.unwrap() })
+        };
+        let tasks: Vec<_> = (0..CROWD).map(ask).collect();
+        join_all(tasks).await.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    });
+    let held = crowd.await.unwrap();
+    // One by itself, then eight at a time, and more as there are more who ask.
+    let scripts = runs(&crowded.server).await - before;
+    assert!((5..CROWD as u64 / 2).contains(&scripts), "{scripts} scripts");
+    release_all(held).await;
+    crowded.server.has_nothing_left().await;
+}
+
 #[tokio::test]
 async fn one_that_is_denied_is_denied_alone() {
     let Some(crowded) = Crowded::start().await else { return };
