@@ -13,26 +13,26 @@ use super::ended::passes;
 use super::keeper::KeeperHandle;
 use super::state::Event;
 use super::{Lease, LiveGrant};
-use crate::options::LeaseOptions;
 
-/// A lease that is renewed at its call's request. When this is dropped, it is renewed by itself again.
+/// A lease that is renewed at its calls' request: there may be several at once. When the last of them is dropped, it is renewed by itself
+/// again, if it was before.
 pub(crate) struct Attended {
     keeper: Arc<KeeperHandle>,
     live: Arc<LiveGrant>,
-    /// The options by which it was renewed before, if it was.
-    renewed_by: Option<LeaseOptions>,
+    /// Whether this call is one of those.
+    attends: bool,
 }
 
 impl Attended {
     /// Has a lease of which there is no other holder renewed at this call's request from now on. Outside of a runtime, where no timer
-    /// wakes the call, it goes on to be renewed by itself.
+    /// wakes the call, it goes on to be renewed as before.
     pub(crate) fn of(lease: &Lease) -> Self {
         let (keeper, live) = (lease.keeper.clone(), lease.live.clone());
-        let renewed_by = Some(live.options()).filter(|options| options.auto_renew && Handle::try_current().is_ok());
-        if renewed_by.is_some() {
+        let attends = Handle::try_current().is_ok();
+        if attends {
             keeper.settle(&live, Event::Attend);
         }
-        Self { keeper, live, renewed_by }
+        Self { keeper, live, attends }
     }
 
     /// Runs `work`, and has the lease renewed meanwhile.
@@ -47,10 +47,11 @@ impl Attended {
     /// Has the lease renewed for as long as this is polled. It never ends.
     pub(crate) async fn renewed(&self) -> Infallible {
         let clock = &*self.keeper.clock;
-        while let Some(options) = &self.renewed_by
+        while self.attends
+            && self.live.is_attended()
             && let Some(left) = self.live.left(clock)
         {
-            let interval = options.renewal_interval();
+            let interval = self.live.options().renewal_interval();
             // A grant that was handed over is short at first, and of some leases the server keeps only a part at a time.
             let pause = interval.min(left / 2).max(interval / 8);
             passes(clock, clock.now().plus(pause)).await;
@@ -63,8 +64,8 @@ impl Attended {
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        if let Some(options) = self.renewed_by {
-            self.keeper.settle(&self.live, Event::Require(options));
+        if self.attends {
+            self.keeper.settle(&self.live, Event::Unattend);
         }
     }
 }

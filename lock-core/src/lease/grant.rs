@@ -133,6 +133,11 @@ impl LiveGrant {
         locked(&self.state).is_claimed()
     }
 
+    /// Whether its renewals are asked for by calls that are not over yet.
+    pub(super) fn is_attended(&self) -> bool {
+        locked(&self.state).is_attended()
+    }
+
     /// The time of a lease that is left at least, as long as every renewal comes in time.
     pub(super) fn least_left(&self) -> Duration {
         locked(&self.state).least_left()

@@ -1,10 +1,13 @@
 //! Calls that have a lock already, and are polled slowly or kept without being polled.
 
+use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::multi::{lock_all, try_lock_all_for};
 use lock_core::{ErrorKind, LeaseOptions, MemoryLocks};
+use tokio::sync::Notify;
 
 use crate::lab::{Fault, Lab};
 
@@ -142,4 +145,35 @@ async fn a_write_lock_that_is_being_downgraded_is_free_after_one_ttl_without_a_p
     let guard = other.try_write().await.unwrap().expect("a call that nobody polls keeps the lock");
     guard.release().await.unwrap();
     assert_eq!(downgrading.await.unwrap_err().error.kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_lock_that_two_calls_keep_is_free_after_one_ttl_without_a_poll_when_one_of_them_has_ended() {
+    let lab = Lab::new();
+    let guard = lab.connect().recorded("a").unwrap().with_ttl(TTL).lock().await.unwrap();
+    let ends = Notify::new();
+    let (mut short, mut unpolled) =
+        (pin!(guard.while_polled(ends.notified())), pin!(guard.while_polled(pending::<()>())));
+    assert!(futures_util::poll!(&mut short).is_pending());
+    assert!(futures_util::poll!(&mut unpolled).is_pending());
+    ends.notify_one();
+    short.await;
+    is_free_after_one_ttl(&lab, "a").await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_polled_keeps_the_lock_beside_one_that_is_not() {
+    let lab = Lab::new();
+    let guard = Arc::new(lab.connect().recorded("a").unwrap().with_ttl(TTL).lock().await.unwrap());
+    let mut unpolled = pin!(guard.while_polled(pending::<()>()));
+    assert!(futures_util::poll!(&mut unpolled).is_pending());
+    let polled = tokio::spawn({
+        let guard = guard.clone();
+        async move { guard.while_polled(pending::<()>()).await }
+    });
+    lab.pass(3 * TTL).await;
+    assert!(guard.is_held());
+    polled.abort();
+    assert!(polled.await.unwrap_err().is_cancelled());
+    is_free_after_one_ttl(&lab, "a").await;
 }

@@ -36,8 +36,10 @@ pub enum Event {
     /// stays as it was granted.
     Require(LeaseOptions),
     /// The lock is a call's that is not over yet: after the renewal that is due next, nothing is renewed by choice until
-    /// [`Require`](Event::Require).
+    /// [`Unattend`](Event::Unattend). There may be several such calls at once.
     Attend,
+    /// Such a call is over. After the last of them the lease is renewed by choice again, if it was before.
+    Unattend,
     /// The holder asks for one TTL from now on, once.
     Prolong,
     /// A release has found that the grant was gone already: it was lost while it was held.

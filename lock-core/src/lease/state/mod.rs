@@ -68,7 +68,9 @@ pub struct LeaseState {
     is_suspected: bool,
     /// Whether the holder has asked for a renewal, and none was answered since.
     is_prolonged: bool,
-    /// Whether the holder asks for every renewal itself, as often as they would come by choice.
+    /// The number of calls that have the lock and are not over yet.
+    attendants: u32,
+    /// Whether those calls ask for every renewal, as often as they would come by choice, and the lease is renewed by choice after them.
     is_attended: bool,
 }
 
@@ -95,6 +97,7 @@ impl LeaseState {
             suspect_since: grant.sent_at,
             is_suspected: false,
             is_prolonged: false,
+            attendants: 0,
             is_attended: false,
         };
         state.extend_to(grant.sent_at, grant.valid_for, options.ttl);
@@ -122,6 +125,12 @@ impl LeaseState {
     #[must_use]
     pub fn is_claimed(&self) -> bool {
         self.claimed
+    }
+
+    /// Whether its renewals, which would come by choice, are asked for by calls that have the lock and are not over yet.
+    #[must_use]
+    pub fn is_attended(&self) -> bool {
+        self.is_attended
     }
 
     /// Returns the time that is left at least as long as every renewal comes in time: what is left of a whole lease, or of the part of
@@ -231,12 +240,8 @@ impl LeaseState {
             }
             Event::Tick | Event::Release | Event::NotHeld(_) => {}
             Event::Require(options) => self.require(options, now),
-            Event::Attend => {
-                // The renewal that is due next is the holder's: many short calls one after the other put it off for ever otherwise.
-                self.prolong(now);
-                self.is_attended = self.options.auto_renew;
-                self.options.auto_renew = false;
-            }
+            Event::Attend => self.attend(now),
+            Event::Unattend => self.unattend(),
             Event::Prolong => {
                 self.prolong(now);
                 self.renew_at = self.renew_at.min(now);
@@ -310,8 +315,29 @@ impl LeaseState {
         self.is_prolonged = true;
     }
 
+    fn attend(&mut self, now: BootInstant) {
+        self.attendants = self.attendants.saturating_add(1);
+        if self.attendants == 1 {
+            self.is_attended = std::mem::take(&mut self.options.auto_renew);
+        }
+        if self.is_attended {
+            // The renewal that is due next is the holder's: many short calls one after the other put it off for ever otherwise.
+            if self.renew_at == BootInstant::FAR_FUTURE {
+                self.renew_at = self.due();
+            }
+            self.prolong(now);
+        }
+    }
+
+    fn unattend(&mut self) {
+        self.attendants = self.attendants.saturating_sub(1);
+        if self.attendants == 0 && std::mem::take(&mut self.is_attended) {
+            self.options.auto_renew = true;
+            self.renew_at = self.renew_at.min(self.due());
+        }
+    }
+
     fn require(&mut self, required: LeaseOptions, now: BootInstant) {
-        self.is_attended = false;
         let interval = self.options.renewal_interval().min(required.renewal_interval());
         let longer = required.ttl > self.options.ttl;
         self.options.ttl = self.options.ttl.max(required.ttl);
@@ -319,14 +345,16 @@ impl LeaseState {
         self.options.auto_renew |= required.auto_renew;
         if self.options.auto_renew {
             // A shorter interval counts from the last renewal, which made the lease as long as it is.
-            let due = if longer {
-                now
-            } else if self.is_in_parts() {
-                self.kept_until.minus(self.kept_for).plus(self.interval_in_parts(self.kept_for))
-            } else {
-                self.due_after_full()
-            };
-            self.renew_at = self.renew_at.min(due);
+            self.renew_at = self.renew_at.min(if longer { now } else { self.due() });
+        }
+    }
+
+    /// The instant at which a lease that is renewed by choice is due.
+    fn due(&self) -> BootInstant {
+        if self.is_in_parts() {
+            self.kept_until.minus(self.kept_for).plus(self.interval_in_parts(self.kept_for))
+        } else {
+            self.due_after_full()
         }
     }
 

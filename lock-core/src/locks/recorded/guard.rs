@@ -105,7 +105,8 @@ impl RecordedGuard {
 
     /// Runs `work`, and has the lease renewed meanwhile only as long as this call is polled: for a call that returns the guard later. A guard
     /// inside a future is renewed for as long as somebody keeps that future, polled or not; here the lock is free after one TTL without a
-    /// poll. `work` is not dropped when the lock is lost: see [`while_held`](Lease::while_held).
+    /// poll. Of several such calls at once, one that is polled keeps the lock. `work` is not dropped when the lock is lost: see
+    /// [`while_held`](Lease::while_held).
     ///
     /// # Examples
     /// ```
@@ -124,7 +125,7 @@ impl RecordedGuard {
     /// ```
     ///
     /// # Cancel safety
-    /// Dropping it drops `work`; the guard is renewed by itself again.
+    /// Dropping it drops `work`; after the last such call the guard is renewed by itself again.
     pub async fn while_polled<T>(&self, work: impl Future<Output = T>) -> T {
         Attended::of(self).during(work).await
     }

@@ -21,24 +21,53 @@ fn a_lease_that_is_attended_is_renewed_when_it_is_due_and_then_once_for_each_tim
     assert_eq!(lease.step(at(1200), Event::Tick).renew, Some(TTL));
     assert_eq!(lease.step(at(1300), answer(1200, Answer::Renewed(TTL))).wake_at, Some(at(4168)));
     assert_eq!(lease.step(at(2000), Event::Tick).renew, None);
-    let again = lease.step(at(2500), Event::Require(LeaseOptions::new(TTL)));
+    let again = lease.step(at(2500), Event::Unattend);
     assert_eq!(again.wake_at, Some(at(2200)), "renewed by itself again, as it was due");
 }
 
-/// One after the other, without a pause between them in which the keeper would run.
+/// One after the other, without a pause between them in which the keeper would run; alone, and beside one that nobody polls.
 #[test]
 fn short_calls_that_attend_a_lease_do_not_keep_it_from_being_renewed() {
-    let (mut lease, mut renewals) = (lease(LeaseOptions::new(TTL)), 0);
-    for now in (10..30_000).step_by(20) {
-        let _ = lease.step(at(now), Event::Attend);
-        if lease.step(at(now), Event::Tick).renew.is_some() {
-            renewals += 1;
-            let _ = lease.step(at(now + 10), answer(now, Answer::Renewed(TTL)));
+    for beside in [0, 1] {
+        let (mut lease, mut renewals) = (lease(LeaseOptions::new(TTL)), 0);
+        (0..beside).for_each(|_| drop(lease.step(at(5), Event::Attend)));
+        for now in (10..30_000).step_by(20) {
+            let _ = lease.step(at(now), Event::Attend);
+            if lease.step(at(now), Event::Tick).renew.is_some() {
+                renewals += 1;
+                let _ = lease.step(at(now + 10), answer(now, Answer::Renewed(TTL)));
+            }
+            assert!(lease.is_held(at(now + 20)), "at {now}");
+            let _ = lease.step(at(now + 20), Event::Unattend);
         }
-        assert!(lease.is_held(at(now + 20)), "at {now}");
-        let _ = lease.step(at(now + 20), Event::Require(LeaseOptions::new(TTL)));
+        assert!((29..=31).contains(&renewals), "{renewals} in 30 s");
     }
-    assert!((29..=31).contains(&renewals), "{renewals} in 30 s");
+}
+
+#[test]
+fn a_lease_that_several_calls_attend_is_renewed_by_itself_when_the_last_of_them_is_over() {
+    let mut lease = lease(LeaseOptions::new(TTL));
+    (0..3).for_each(|_| drop(lease.step(at(10), Event::Attend)));
+    let asked = lease.step(at(1000), Event::Tick).renew.unwrap();
+    lease.step(at(1001), answer(1000, Answer::Renewed(asked)));
+    for now in [1100, 1200] {
+        assert_eq!(lease.step(at(now), Event::Unattend).wake_at, Some(lease.deadline()), "no further renewal");
+        assert!(lease.is_attended());
+    }
+    assert_eq!(lease.step(at(1300), Event::Prolong).wake_at, Some(at(1300)), "the last one goes on to ask");
+    assert_eq!(lease.step(at(1300), Event::Tick).renew, Some(TTL));
+    lease.step(at(1301), answer(1300, Answer::Renewed(TTL)));
+    assert_eq!(lease.step(at(1400), Event::Unattend).wake_at, Some(at(2300)));
+    assert_eq!(lease.step(at(2300), Event::Tick).renew, Some(TTL));
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_by_choice_is_not_after_it_was_attended() {
+    let mut lease = lease(LeaseOptions::new(TTL).with_auto_renew(false));
+    lease.step(at(10), Event::Attend);
+    assert!(!lease.is_attended(), "it is the holder's to extend it");
+    lease.step(at(20), Event::Unattend);
+    assert_eq!(lease.step(at(2900), Event::Tick).renew, None);
 }
 
 #[test]
