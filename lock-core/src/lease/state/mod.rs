@@ -54,6 +54,8 @@ pub struct LeaseState {
     claimed: bool,
     /// The instant until which the holder has asked to hold: a server that grants it in parts is asked again until then.
     asked_until: BootInstant,
+    /// The instant until which calls that attend the lease want to hold. It is taken back when the last of them is over.
+    prolonged_until: BootInstant,
     /// The instant until which the server keeps the grant, margins aside.
     kept_until: BootInstant,
     /// The time for which the server kept it at its last answer, short extensions by hand aside.
@@ -90,6 +92,7 @@ impl LeaseState {
             unanswered: 0,
             claimed: !grant.claim,
             asked_until: grant.sent_at.plus(options.ttl),
+            prolonged_until: grant.sent_at,
             kept_until: grant.sent_at,
             kept_for: grant.valid_for,
             full_until: grant.sent_at,
@@ -189,7 +192,8 @@ impl LeaseState {
     /// is left of what was asked for.
     #[must_use]
     pub fn ttl_to_ask(&self, now: BootInstant) -> Duration {
-        let ttl = if self.options.auto_renew || !self.claimed { self.options.ttl } else { self.asked_until.since(now) };
+        let ttl =
+            if self.options.auto_renew || !self.claimed { self.options.ttl } else { self.wanted_until().since(now) };
         ttl.max(self.deadline.since(now).min(LeaseOptions::MAX_TTL))
     }
 
@@ -311,7 +315,7 @@ impl LeaseState {
 
     /// Takes the holder's word that it wants one TTL from now on.
     fn prolong(&mut self, now: BootInstant) {
-        self.asked_until = self.asked_until.max(now.plus(self.options.ttl));
+        self.prolonged_until = self.prolonged_until.max(now.plus(self.options.ttl));
         self.is_prolonged = true;
     }
 
@@ -333,6 +337,9 @@ impl LeaseState {
         self.attendants = self.attendants.saturating_sub(1);
         if self.attendants == 0 && std::mem::take(&mut self.is_attended) {
             self.options.auto_renew = true;
+            // What they wanted and have not got is nobody's wish any more. What was asked for by hand meanwhile is another matter.
+            self.prolonged_until = self.asked_at;
+            self.is_prolonged = false;
             self.renew_at = self.renew_at.min(self.due());
         }
     }
@@ -360,7 +367,7 @@ impl LeaseState {
 
     /// The instant at which the renewal under way, if any, is given up: it may have gone with the task that sent it.
     fn overdue_at(&self) -> BootInstant {
-        let interval = match self.claimed && !self.is_in_parts() {
+        let interval = match self.claimed && !self.wants_more() {
             true => self.options.renewal_interval(),
             false => self.interval_in_parts(self.kept_for),
         };
@@ -381,12 +388,26 @@ impl LeaseState {
     /// Whether the keeper renews this lease: by choice, because it has to be claimed first, because the server has kept only a part of
     /// what was asked for, because the server may have forgotten it, or because the holder has asked for it.
     fn is_renewed(&self) -> bool {
-        self.options.auto_renew || !self.claimed || self.is_in_parts() || self.is_suspected || self.is_prolonged
+        self.options.auto_renew || !self.claimed || self.wants_more() || self.is_suspected || self.is_prolonged
     }
 
+    /// Whether the server keeps only a part of what it was asked for.
     fn is_in_parts(&self) -> bool {
+        self.is_short_of(self.asked_until)
+    }
+
+    /// Whether the server keeps less than the holder wants, be it that it was not asked for that yet.
+    fn wants_more(&self) -> bool {
+        self.is_short_of(self.wanted_until())
+    }
+
+    fn wanted_until(&self) -> BootInstant {
+        self.asked_until.max(self.prolonged_until)
+    }
+
+    fn is_short_of(&self, until: BootInstant) -> bool {
         // Servers count in coarser units than we ask in.
-        self.kept_until.plus(self.granularity) < self.asked_until
+        self.kept_until.plus(self.granularity) < until
     }
 
     /// The server keeps the grant for `valid_for` from `sent_at` at least, and was asked for `asked`.
@@ -403,7 +424,7 @@ impl LeaseState {
         if !is_short {
             self.kept_for = valid_for;
         }
-        let renew_at = match (self.is_in_parts(), self.options.auto_renew) {
+        let renew_at = match (self.wants_more(), self.options.auto_renew) {
             (true, _) if is_short => self.renew_at,
             // The next part is due, even where nothing is renewed by choice: the holder has asked for more than this one.
             (true, auto_renew) if is_part || !auto_renew => sent_at.plus(self.interval_in_parts(valid_for)),

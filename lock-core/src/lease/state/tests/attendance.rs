@@ -102,3 +102,26 @@ fn a_lease_that_was_extended_for_longer_than_its_holder_asks_for_is_not_renewed_
     let asked = lease.step(at(1000), Event::Tick).renew.unwrap();
     assert_eq!(lease.step(at(1001), answer(1000, Answer::Renewed(asked))).wake_at, Some(lease.deadline()));
 }
+
+#[test]
+fn what_a_call_wanted_that_attended_a_lease_makes_no_part_of_it() {
+    let options = LeaseOptions::new(TTL).with_renew_every(TTL / 2);
+    let mut lease = lease(options);
+    let least = lease.least_left();
+    assert_eq!(least, Duration::from_millis(1468));
+    lease.step(at(10), Event::Attend);
+    assert_eq!(lease.least_left(), least, "while it is attended");
+    lease.step(at(20), Event::Unattend);
+    assert_eq!(lease.least_left(), least, "afterwards");
+    assert_eq!(lease.step(at(1500), Event::Tick).renew, Some(TTL));
+    assert_eq!(lease.wake_at(), Some(lease.deadline()), "its answer is waited for as before, for an interval");
+}
+
+#[test]
+fn an_extension_by_hand_is_kept_in_parts_after_the_call_that_attended_the_lease() {
+    let mut lease = lease(LeaseOptions::new(TTL).with_renew_every(TTL / 2));
+    lease.step(at(10), Event::Attend);
+    lease.step(at(15), answer(15, Answer::Part { valid_for: TTL, asked: 3 * TTL }));
+    assert_eq!(lease.step(at(20), Event::Unattend).wake_at, Some(at(15 + 1000)));
+    assert_eq!(lease.least_left(), Duration::from_millis(3000 - 30 - 2 - 1000));
+}
