@@ -91,7 +91,7 @@ where
 /// Runs `work` and drops it when `lost` resolves, or when `check` fails before or after one of its polls.
 pub(crate) async fn drop_when<T>(
     lost: impl Future<Output = Error>,
-    check: impl Fn() -> Result<(), Error>,
+    mut check: impl FnMut() -> Result<(), Error>,
     work: impl Future<Output = T>,
 ) -> Result<T, WorkError<T>> {
     let (mut lost, mut work) = (pin!(lost), pin!(work));

@@ -1,7 +1,11 @@
 //! Several locks at once, when one of them goes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lock_core::clock::{BootInstant, Clock, Sleep, VirtualClock};
+use lock_core::memory::MemoryStore;
 use lock_core::multi::{lock_all, try_lock_all, try_lock_all_for};
 use lock_core::{ErrorKind, LossReason};
 
@@ -198,4 +202,66 @@ async fn an_error_is_not_definite_while_what_was_taken_may_still_be_held() {
         lab.pass(Duration::from_secs(4)).await;
         crate::lab::eventually("it is released in the background", || lab.store.used() == 0).await;
     }
+}
+
+/// A clock that counts how often it is read.
+#[derive(Debug, Clone, Default)]
+struct CountingClock {
+    time: VirtualClock,
+    readings: Arc<AtomicUsize>,
+}
+
+impl Clock for CountingClock {
+    fn now(&self) -> BootInstant {
+        self.readings.fetch_add(1, Ordering::Relaxed);
+        self.time.now()
+    }
+
+    fn sleep_until(&self, at: BootInstant) -> Sleep {
+        self.time.sleep_until(at)
+    }
+}
+
+#[tokio::test]
+async fn work_under_a_thousand_locks_costs_little_each_time_that_it_is_polled() {
+    let clock = CountingClock::default();
+    let locks = MemoryStore::with_clock(clock.clone()).connect();
+    let all = lock_all((0..1000).map(|i| locks.mutex(format!("{i}")))).await.unwrap();
+    let before = clock.readings.load(Ordering::Relaxed);
+    let work = async {
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    all.while_held(work).await.unwrap();
+    let readings = clock.readings.load(Ordering::Relaxed) - before;
+    assert!(readings < 20_000, "{readings} readings of the clock");
+}
+
+#[tokio::test]
+async fn work_under_several_locks_goes_on_while_they_are_renewed_and_is_over_after_a_deadline_that_passes() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    let both = lock_all([locks.mutex("a").with_ttl(Duration::from_secs(1)), locks.mutex("b")]).await.unwrap();
+    let work = async {
+        lab.pass(Duration::from_secs(10)).await;
+        lab.clock.advance(Duration::from_secs(1));
+        "done"
+    };
+    let failed = both.while_held(work).await.unwrap_err();
+    assert_eq!((failed.value, failed.error.name()), (Some("done"), Some("a")), "{}", failed.error);
+}
+
+#[tokio::test]
+async fn a_loss_that_is_found_while_the_work_is_polled_for_the_last_time_is_not_missed() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    let both = lock_all([locks.mutex("a"), locks.mutex("b")]).await.unwrap();
+    let work = async {
+        lab.store.lose("b");
+        both.guards()[1].extend(Duration::from_secs(60)).await.unwrap_err();
+        "done"
+    };
+    let failed = both.while_held(work).await.unwrap_err();
+    assert_eq!((failed.value, failed.error.name()), (Some("done"), Some("b")), "{}", failed.error);
 }

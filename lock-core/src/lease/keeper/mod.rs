@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub(crate) struct Keeper {
     pub(crate) meters: Meters,
     pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
+    /// The number of leases that were found lost.
+    losses: AtomicU64,
     background: Background,
     /// Whether a task was started before.
     has_started: AtomicBool,
@@ -121,6 +123,7 @@ impl Keeper {
             }),
             longest_ttl: backend.longest_ttl(),
             doubts: asked(|| backend.doubts()),
+            losses: AtomicU64::new(0),
             background: Background::at(runtime),
             has_started: AtomicBool::new(false),
             wake: Notify::new(),
@@ -188,6 +191,12 @@ impl Keeper {
         error.with_name(name).with_backend(self.backend_name)
     }
 
+    /// Returns the number of this client's leases that were found lost until now. As long as it is the same, a lease that was held is held
+    /// to its deadline, unless its holder ends it; and no deadline ever comes nearer.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -197,10 +206,7 @@ impl Keeper {
         // The hold of a lock that is found lost by its release ended with that.
         let is_over = matches!(event, Event::NotHeld(_));
         let actions = live.step(&*self.clock, event);
-        if actions.lost.is_some() && !is_over {
-            self.meters.held(live.held_for(&*self.clock));
-        }
-        self.follow(live, &actions);
+        self.follow(live, &actions, is_over);
         actions
     }
 
@@ -219,14 +225,16 @@ impl Keeper {
     /// Takes note of a deadline that has passed. Unlike a tick it never makes a renewal due, which only the task can send.
     pub(crate) fn look(&self, live: &Arc<LiveGrant>) {
         let actions = live.look(&*self.clock);
-        if actions.lost.is_some() {
-            self.meters.held(live.held_for(&*self.clock));
-        }
-        self.follow(live, &actions);
+        self.follow(live, &actions, false);
     }
 
-    fn follow(&self, live: &Arc<LiveGrant>, actions: &Actions) {
+    fn follow(&self, live: &Arc<LiveGrant>, actions: &Actions, is_over: bool) {
         if let Some(reason) = &actions.lost {
+            // Before anything else: others look at this number in order not to look at each lease.
+            self.losses.fetch_add(1, Ordering::AcqRel);
+            if !is_over {
+                self.meters.held(live.held_for(&*self.clock));
+            }
             // A subscriber that panics keeps nobody from being told.
             log(|| tracing::warn!(name = %live.attempt.name, grant = %live.attempt.id, %reason, "lock lost"));
             // Counted first: whoever is told finds it counted.

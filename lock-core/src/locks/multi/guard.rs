@@ -2,18 +2,17 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use super::all_held::AllHeld;
+use super::lost_one::LostOne;
 use super::one_guard::OneGuard;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::error::{Error, Phase};
-use crate::lease::{Lost, WorkError, drop_when};
-use crate::loss::LossReason;
+use crate::lease::{WorkError, drop_when};
 use crate::name::LockName;
 use crate::token::FencingToken;
 
@@ -114,7 +113,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// Dropping it has no effect.
     pub fn lost(&self) -> LostOne {
-        LostOne(self.0.iter().map(|guard| (guard.name().clone(), guard.lost())).collect())
+        LostOne::of(self.0.iter().map(|guard| (guard.name().clone(), guard.lost())))
     }
 
     /// Runs `work`, and drops it at its next await point when one of them is lost. Otherwise as
@@ -145,7 +144,8 @@ impl MultiGuard {
                 None => error,
             }
         };
-        drop_when(lost, || self.check(Phase::Hold), work).await
+        let mut held = AllHeld::of(&self.0);
+        drop_when(lost, || held.check(Phase::Hold), work).await
     }
 
     /// Releases all of them, within one operation timeout, whatever the outcome of each.
@@ -189,26 +189,6 @@ impl MultiGuard {
 
     pub(super) fn check(&self, phase: Phase) -> Result<(), Error> {
         self.0.iter().try_for_each(|guard| guard.check(phase))
-    }
-}
-
-/// Resolves once, with name and reason, when the first of several locks is lost. From [`MultiGuard::lost`].
-#[must_use = "futures do nothing unless polled"]
-#[derive(Debug)]
-pub struct LostOne(Vec<(LockName, Lost)>);
-
-impl Future for LostOne {
-    type Output = (LockName, LossReason);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let lost = self.0.iter_mut().find_map(|(name, lost)| match Pin::new(lost).poll(cx) {
-            Poll::Ready(reason) => Some((name.clone(), reason)),
-            Poll::Pending => None,
-        });
-        let Some(lost) = lost else { return Poll::Pending };
-        // Told once: from now on it is pending for ever.
-        self.0.clear();
-        Poll::Ready(lost)
     }
 }
 

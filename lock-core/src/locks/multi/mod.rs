@@ -8,8 +8,10 @@
 //! If one of them is held, a try is over. A wait goes on one by one, in the order of the names: a caller that waits for a lock holds only
 //! locks before it, so no two callers wait for each other. Without such a step, locks are taken one by one from the start.
 
+mod all_held;
 mod guard;
 mod lockable;
+mod lost_one;
 mod one_guard;
 mod one_step;
 mod taking;
@@ -24,8 +26,9 @@ use crate::error::{Error, Phase};
 #[cfg(doc)]
 use crate::{ErrorKind, Mutex};
 
-pub use guard::{LostOne, MultiGuard};
+pub use guard::MultiGuard;
 pub use lockable::Lockable;
+pub use lost_one::LostOne;
 pub use one_guard::OneGuard;
 use one_step::{Certainty, OneStep, one_step};
 use taking::Taking;

@@ -1,0 +1,50 @@
+//! The wait for the first loss of several locks.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_util::stream::{FuturesUnordered, Stream};
+
+use crate::lease::Lost;
+use crate::loss::LossReason;
+use crate::name::LockName;
+
+/// Resolves once, with name and reason, when the first of several locks is lost. From [`MultiGuard::lost`](super::MultiGuard::lost).
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct LostOne(FuturesUnordered<Named>);
+
+impl LostOne {
+    pub(super) fn of(losses: impl Iterator<Item = (LockName, Lost)>) -> Self {
+        Self(losses.map(|(name, lost)| Named { name, lost }).collect())
+    }
+}
+
+impl Future for LostOne {
+    type Output = (LockName, LossReason);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Only those are polled that were woken.
+        let Some(lost) = ready!(Pin::new(&mut self.0).poll_next(cx)) else { return Poll::Pending };
+        // Told once: from now on it is pending for ever.
+        self.0.clear();
+        Poll::Ready(lost)
+    }
+}
+
+/// The loss of one lock, with its name.
+#[derive(Debug)]
+struct Named {
+    name: LockName,
+    lost: Lost,
+}
+
+impl Future for Named {
+    type Output = (LockName, LossReason);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let reason = ready!(Pin::new(&mut self.lost).poll(cx));
+        Poll::Ready((self.name.clone(), reason))
+    }
+}
