@@ -100,7 +100,8 @@ impl FencedMutex {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is released in the background.
+    /// A dropped call drops `body`, and the lock is released in the background. One that is kept without being polled (in a `select!` loop,
+    /// say) keeps the lock for as long as it is kept.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&FencedMutexGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.lock().await, body, FencedMutexGuard::release).await
     }

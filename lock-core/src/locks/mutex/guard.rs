@@ -64,7 +64,7 @@ impl MutexGuard {
     ///
     /// # Cancel safety
     /// The guard of a dropped call is released in the background. One that is kept without being polled (in a `select!` loop, say) keeps the
-    /// lock for up to one TTL.
+    /// lock for up to one TTL, or to the end of an [extension](Lease::extend) that is longer.
     pub async fn detach(self) -> Result<DetachedMutex, DetachError> {
         DetachedMutex::of(self).await
     }

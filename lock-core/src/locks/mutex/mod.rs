@@ -261,7 +261,8 @@ impl Mutex {
     /// [`release`](MutexGuard::release): the error has the value of `body`, if that had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is released in the background.
+    /// A dropped call drops `body`, and the lock is released in the background. One that is kept without being polled (in a `select!` loop,
+    /// say) keeps the lock for as long as it is kept.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&MutexGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.lock().await, body, MutexGuard::release).await
     }

@@ -136,7 +136,7 @@ impl WriteGuard {
     ///
     /// # Cancel safety
     /// Dropping the future drops the guard: the lock is released in the background. One that is kept without being polled (in a `select!`
-    /// loop, say) keeps the lock for up to one TTL.
+    /// loop, say) keeps the lock for up to one TTL, or to the end of an [extension](Lease::extend) that is longer.
     pub async fn downgrade(self) -> Result<ReadGuard, DowngradeError> {
         let (live, sent_at) = (self.held.lease.live.clone(), self.held.lease.keeper.clock.now());
         if let Err(error) = self.check(Phase::Downgrade)

@@ -335,7 +335,8 @@ impl RwLock {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is released in the background.
+    /// A dropped call drops `body`, and the lock is released in the background. One that is kept without being polled (in a `select!` loop,
+    /// say) keeps the lock for as long as it is kept.
     pub async fn run_read<T>(&self, body: impl AsyncFnOnce(&ReadGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.read().await, body, ReadGuard::release).await
     }
@@ -360,7 +361,8 @@ impl RwLock {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the lock is released in the background.
+    /// A dropped call drops `body`, and the lock is released in the background. One that is kept without being polled (in a `select!` loop,
+    /// say) keeps the lock for as long as it is kept.
     pub async fn run_write<T>(&self, body: impl AsyncFnOnce(&WriteGuard) -> T) -> Result<T, WorkError<T>> {
         scoped(self.write().await, body, WriteGuard::release).await
     }

@@ -293,7 +293,8 @@ impl Semaphore {
     /// releasing it may tell: then the value is in the error, if `body` had ended.
     ///
     /// # Cancel safety
-    /// A dropped call drops `body`, and the permit is released in the background.
+    /// A dropped call drops `body`, and the permit is released in the background. One that is kept without being polled (in a `select!` loop,
+    /// say) keeps the permit for as long as it is kept.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&Permit) -> T) -> Result<T, WorkError<T>> {
         scoped(self.acquire().await, body, Permit::release).await
     }
