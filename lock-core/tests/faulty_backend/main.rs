@@ -28,4 +28,5 @@ mod shown;
 mod slow;
 mod spans;
 mod texts;
+mod undriven;
 mod unpolled;
