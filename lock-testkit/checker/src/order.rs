@@ -13,9 +13,9 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
         return;
     }
     for lock in &ledger.locks {
-        for (claim, granted, count, other) in overtaken(ledger, lock) {
+        for Overtaken { claim, count, by } in overtaken(ledger, lock) {
             let what = format!("{} was overtaken by {count} who came later", claim.id);
-            let marks = [claim.asked, granted].into_iter().chain(other);
+            let marks = [claim.asked, by].into_iter().chain(claim.answer.mark());
             findings.add(Finding::new(Check::P5, what).of(lock.res).shown_by(marks));
         }
     }
@@ -23,35 +23,49 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
 
 /// Returns how often a waiter was overtaken, at most.
 pub(super) fn most_overtaken(ledger: &Ledger<'_>) -> usize {
-    let counts = ledger.locks.iter().flat_map(|lock| overtaken(ledger, lock)).map(|(_, _, count, _)| count);
+    let counts = ledger.locks.iter().flat_map(|lock| overtaken(ledger, lock)).map(|overtaken| overtaken.count);
     counts.max().unwrap_or_default()
 }
 
-/// Waiters that were granted the lock after others who surely came later, with one of those.
+/// A waiter that was granted the lock after others who surely came later, or not at all.
+struct Overtaken<'c, 'h> {
+    claim: &'c Claim<'h>,
+    count: usize,
+    /// One of the grants before it.
+    by: Mark,
+}
+
+/// Returns the waiters that were overtaken.
 ///
 /// Only where one grant has to end before the next one begins does the order of answers tell the order of grants: so
 /// readers are not compared with readers, and semaphores are judged if they have one permit.
-fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &LockClaims<'h>) -> Vec<(&'c Claim<'h>, Mark, usize, Option<Mark>)> {
+fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &LockClaims<'h>) -> Vec<Overtaken<'c, 'h>> {
     let single = |claim: &&Claim<'_>| claim.ask.kind != Kind::Sem || claim.ask.limit == 1;
     let outermost = ledger.claims_of(lock).filter(single).filter(|claim| !claim.is_nested());
-    let mut granted: Vec<_> = outermost.filter_map(|claim| Some((claim.granted()?.0, claim))).collect();
-    granted.sort_by_key(|(mark, _)| *mark);
+    let mut waits: Vec<_> = outermost.map(|claim| (waited_until(ledger, claim), claim)).collect();
+    waits.sort_by_key(|(until, _)| *until);
+    let granted: Vec<_> = waits.iter().filter(|(_, claim)| claim.granted().is_some()).copied().collect();
     let mut requests: Vec<_> = granted.iter().map(|(_, claim)| claim.asked.t).collect();
     requests.sort_unstable();
     let (mut all, mut exclusive) = (Counts::new(requests.len()), Counts::new(requests.len()));
     let mut found = Vec::new();
-    for (mark, claim) in &granted {
-        let surely_later = requests.partition_point(|t| *t <= claim.asked.t.saturating_add(ledger.rules.enqueue));
+    for (until, claim) in waits {
+        let surely = claim.asked.t.saturating_add(ledger.rules.enqueue);
         let before = if claim.ask.kind == Kind::Read { &exclusive } else { &all };
-        let count = before.from(surely_later);
-        // Of several locks at once the last one is asked for when the others are held.
-        let waited = !claim.is_try() && !claim.is_grouped();
-        let undisturbed = !ledger.windows.touch_anybody(claim.asked.t, mark.t);
+        let count = before.from(requests.partition_point(|t| *t <= surely));
+        // Of several locks at once the last one is asked for when the others are held. Nobody knows when one was asked for whose
+        // answer comes first.
+        let waited = !claim.is_try() && !claim.is_grouped() && !claim.is_early;
+        let undisturbed = !ledger.windows.touch_anybody(claim.asked.t, until.t);
         if count > 0 && waited && undisturbed {
-            let later = |(other, whose): &&(Mark, &Claim<'_>)| {
-                other < mark && whose.asked.t > claim.asked.t.saturating_add(ledger.rules.enqueue)
-            };
-            found.push((*claim, *mark, count, granted.iter().find(later).map(|(other, _)| *other)));
+            // An owner that is let in by another of its requests was not overtaken.
+            let is_itself = |whose: &Claim<'_>| claim.ask.kind == Kind::Reentrant && whose.ask.owner == claim.ask.owner;
+            let later =
+                |(other, whose): &&(Mark, &Claim<'_>)| *other < until && whose.asked.t > surely && !is_itself(whose);
+            found.extend(granted.iter().find(later).map(|(by, _)| Overtaken { claim, count, by: *by }));
+        }
+        if claim.granted().is_none() {
+            continue;
         }
         let place = requests.partition_point(|t| *t < claim.asked.t);
         all.add(place);
@@ -60,6 +74,20 @@ fn overtaken<'c, 'h>(ledger: &'c Ledger<'h>, lock: &LockClaims<'h>) -> Vec<(&'c 
         }
     }
     found
+}
+
+/// Returns until when a claim surely waited: until its grant; without one until it was about to give up or to die, because
+/// whoever does may have left the queue a moment before that is written down.
+fn waited_until(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Mark {
+    if let Some((granted, _)) = claim.granted() {
+        return granted;
+    }
+    let over = claim.ask.wait.map(|wait| claim.asked.t.saturating_add(wait));
+    let answered = claim.answer.mark().map(|mark| mark.t);
+    let died = ledger.deaths.get(claim.proc).map(|mark| mark.t);
+    let left = [over, answered, died].into_iter().flatten().min();
+    let until = left.map_or(ledger.end, |left| left.saturating_sub(ledger.rules.enqueue).min(ledger.end));
+    Mark { t: until, event: claim.asked.event }
 }
 
 /// Counts the places taken in a row, from the first one on: a binary indexed tree (Fenwick 1994).

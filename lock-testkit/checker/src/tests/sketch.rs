@@ -81,6 +81,11 @@ impl Sketch {
         self.call(t, id, What::Acquire, Step::Fail(failed("held")));
     }
 
+    /// A request that nobody waits for any more.
+    pub(super) fn cancel(&mut self, t: u64, id: &Text) {
+        self.call::<Ask, Granted>(t, id, What::Acquire, Step::Info(failed("cancelled")));
+    }
+
     /// A request that is granted 1 ms later.
     pub(super) fn take(&mut self, t: u64, ask: Ask, granted: Granted) -> Text {
         let id = self.ask(t, ask);
@@ -175,13 +180,14 @@ impl Sketch {
 
     fn fault_on(&mut self, from: u64, to: u64, target: &str, proof: Option<&str>, on_links: bool) {
         for (t, phase) in [(from, FaultPhase::Start), (to, FaultPhase::Heal)] {
-            let (id, name, proof) = (
-                format!("f{from}").into(),
-                if target == "machine" { event::STALL } else { "sigstop" }.into(),
-                proof.map(Into::into),
-            );
-            self.add(t, "main", What::Fault(Fault { id, phase, name, target: target.into(), on_links, proof }));
+            self.note_fault(t, phase, &format!("f{from}"), target, on_links, proof);
         }
+    }
+
+    fn note_fault(&mut self, t: u64, phase: FaultPhase, id: &str, target: &str, on_links: bool, proof: Option<&str>) {
+        let name = if target == "machine" { event::STALL } else { "sigstop" };
+        let (id, name, proof) = (id.into(), name.into(), proof.map(Into::into));
+        self.add(t, "main", What::Fault(Fault { id, phase, name, target: target.into(), on_links, proof }));
     }
 
     pub(super) fn kill(&mut self, t: u64, victim: &str) {
