@@ -147,8 +147,9 @@ fn forgotten(ledger: &Ledger<'_>, findings: &mut Findings) {
             let waited = ledger.windows.undisturbed(claim.asked.t.max(healed), until.t);
             let lease = ledger.rules.longest(claim.ask.ttl).saturating_add(ledger.rules.recovery);
             // Several locks are waited for one after the other.
-            let bounds =
-                ledger.together(claim).map(|part| lease.saturating_add(queues[part.lock].turns_before(part, until.t)));
+            let bounds = ledger
+                .together(claim)
+                .map(|part| lease.saturating_add(queues[part.lock].turns_before(ledger, part, until.t)));
             if waited > bounds.fold(0, u64::saturating_add) {
                 let what = format!("{} waited for {} although nothing was wrong", claim.id, time(waited));
                 findings.add(Finding::new(Check::P2, what).of(lock.res).shown_by([claim.asked, *until]));
@@ -163,6 +164,9 @@ struct PatientWaits<'c, 'h> {
     /// The beginnings and the ends of these waits, each in order.
     asked: Vec<u64>,
     ended: Vec<u64>,
+    /// The other grants, which were waited for with a limit or in a process that died: the requests, and the grants, each in order.
+    others_asked: Vec<u64>,
+    others_granted: Vec<u64>,
     /// The two that kept others waiting for longest.
     holds: Vec<(u64, &'h Text)>,
 }
@@ -186,20 +190,29 @@ impl<'c, 'h> PatientWaits<'c, 'h> {
             (until.t > healed).then_some((claim, until))
         });
         let waits: Vec<_> = waits.collect();
+        let others = ledger.claims_of(lock).filter(|claim| !patient(claim));
+        let others = others.filter_map(|claim| Some((claim.asked.t, claim.granted()?.0.t)));
+        let (mut others_asked, mut others_granted): (Vec<_>, Vec<_>) = others.filter(|(_, t)| *t > healed).unzip();
         let mut asked: Vec<_> = waits.iter().map(|(claim, _)| claim.asked.t).collect();
         let mut ended: Vec<_> = waits.iter().map(|(_, until)| until.t).collect();
-        asked.sort_unstable();
-        ended.sort_unstable();
-        Self { waits, asked, ended, holds }
+        for instants in [&mut asked, &mut ended, &mut others_asked, &mut others_granted] {
+            instants.sort_unstable();
+        }
+        Self { waits, asked, ended, others_asked, others_granted, holds }
     }
 
     /// Returns how long it takes at most until everybody has had a turn who waited at some instant of a wait of this claim until `until`,
-    /// itself included: somebody may have held when it began. Nobody waits for itself.
-    fn turns_before(&self, claim: &Claim<'_>, until: u64) -> u64 {
+    /// itself included: somebody may have held when it began. Nobody waits for itself. Of those with a limit, whoever may have
+    /// come before it has a turn; whoever came later had none to expect.
+    fn turns_before(&self, ledger: &Ledger<'_>, claim: &Claim<'_>, until: u64) -> u64 {
         let longest = self.holds.iter().find(|(_, whose)| *whose != claim.id).map_or(0, |(hold, _)| *hold);
         let begun = self.asked.partition_point(|asked| *asked <= until);
         let over = self.ended.partition_point(|ended| *ended < claim.asked.t);
-        longest.saturating_mul(begun.saturating_sub(over) as u64)
+        let came = claim.asked.t.saturating_add(ledger.rules.enqueue);
+        let others_begun = self.others_asked.partition_point(|asked| *asked <= came);
+        let others_over = self.others_granted.partition_point(|granted| *granted < claim.asked.t);
+        let turns = begun.saturating_sub(over) + others_begun.saturating_sub(others_over);
+        longest.saturating_mul(turns as u64)
     }
 }
 

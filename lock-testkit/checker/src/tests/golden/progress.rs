@@ -116,6 +116,25 @@ fn p2_counts_those_who_wait_at_the_same_time() {
 }
 
 #[test]
+fn p2_counts_those_with_a_limit_who_came_before() {
+    tells_apart(Check::P2, 20, 200, |asked| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(5, mutex("h"), token(1));
+        let limited = Ask { wait: Some(60_000 * MS), ..mutex("a") };
+        let crowd: Vec<_> = (0..50).map(|_| sketch.ask(asked, limited.clone())).collect();
+        let patient = sketch.ask(100, Ask { wait: None, ..mutex("w") });
+        sketch.release(240, &holder);
+        for (id, turn) in crowd.iter().zip(0..) {
+            sketch.grant(250 + 100 * turn, id, token(turn + 2));
+            sketch.release(340 + 100 * turn, id);
+        }
+        sketch.grant(5_250, &patient, token(60));
+        sketch.release(5_300, &patient);
+        sketch.end(6_000)
+    });
+}
+
+#[test]
 fn p2_is_judged_although_the_machine_stalls_now_and_then() {
     tells_apart(Check::P2, 10, 400, |turns| {
         let mut sketch = Sketch::new();
