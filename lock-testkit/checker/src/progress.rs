@@ -223,16 +223,27 @@ fn hold(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<u64> {
     Some(ledger.possible_until(claim)?.min(ledger.end).saturating_sub(from.t))
 }
 
-/// P3: a wait ends when it was to end, at most one request later; of several locks at once, one for each.
+/// P3: a wait ends when it was to end, at most one request later; of several locks at once, one for each. Of what has no answer the
+/// history's end is the earliest that it can come back, unless its process is dead.
 fn late(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
-    let answered = claim.answer.mark().filter(|_| ledger.speaks_for_all(claim));
-    let (Some(wait), Some(mark)) = (claim.ask.wait, answered) else { return };
+    let Some(wait) = claim.ask.wait.filter(|_| ledger.speaks_for_all(claim)) else { return };
+    let answered = claim.answer.mark();
+    if answered.is_none() && ledger.deaths.contains_key(claim.proc) {
+        return;
+    }
+    let back = answered.map_or(ledger.end, |mark| mark.t);
     let requests = ledger.together(claim).map(|_| ledger.rules.op_timeout).fold(SLACK, u64::saturating_add);
     let due = claim.asked.t.saturating_add(wait).saturating_add(requests);
     // A process that stands still is late whatever it calls; a server that does is what the slack is for.
-    if mark.t > due && !ledger.windows.stood_still(claim.proc, claim.asked.t, mark.t) {
-        let what = format!("{} came back {} too late", claim.id, time(mark.t - due));
-        findings.add(Finding::new(Check::P3, what).of(lock.res).shown_by([claim.asked, mark]));
+    if back > due && !ledger.windows.stood_still(claim.proc, claim.asked.t, back) {
+        let late = time(back - due);
+        let what = match answered {
+            Some(_) => format!("{} came back {late} too late", claim.id),
+            None => format!("{} had not come back {late} after it was to", claim.id),
+        };
+        findings.add(
+            Finding::new(Check::P3, what).of(lock.res).shown_by([Some(claim.asked), answered].into_iter().flatten()),
+        );
     }
 }
 

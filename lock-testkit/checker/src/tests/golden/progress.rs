@@ -162,6 +162,21 @@ fn p3_rejects_a_call_that_comes_back_late() {
 }
 
 #[test]
+fn p3_rejects_a_call_that_never_comes_back() {
+    let history = |end, befalls: fn(&mut Sketch)| {
+        let mut sketch = Sketch::new();
+        sketch.ask(10, Ask { wait: Some(0), ..mutex("b") });
+        befalls(&mut sketch);
+        sketch.end(end).rejections()
+    };
+    assert_eq!(history(2_060, |_| {}), NONE, "it may still come back in time");
+    assert_eq!(history(2_061, |_| {}), [Check::P3]);
+    assert_eq!(history(3_600_000, |_| {}), [Check::P3]);
+    assert_eq!(history(3_600_000, |sketch| sketch.kill(20, "b")), NONE, "the dead do not come back");
+    assert_eq!(history(9_000, |sketch| sketch.fault(5, 8_000, "b", Some("state T"))), NONE, "it stood still");
+}
+
+#[test]
 fn p3_is_judged_while_a_server_stands_still() {
     tells_apart(Check::P3, "b", "server", |frozen| {
         let mut sketch = Sketch::new();
