@@ -29,9 +29,14 @@ pub(super) fn belief(claim: &Claim<'_>) -> Option<(Mark, Mark)> {
 
 /// Returns the holder's first statement, or the first message to it, that it does not hold any more.
 pub(super) fn first_denial(claim: &Claim<'_>) -> Option<Mark> {
-    let denied = claim.checks.iter().find(|(_, sample)| !is_held(sample)).map(|(mark, _)| *mark);
-    let released = claim.releases.iter().find(|release| release.asks.held == Some(false)).map(|release| release.asked);
-    [denied, released, claim.lost.map(|(mark, _)| mark)].into_iter().flatten().min()
+    denials(claim).chain(claim.lost.map(|(mark, _)| mark)).min()
+}
+
+/// Returns the holder's statements that it does not hold any more.
+pub(super) fn denials<'c>(claim: &'c Claim<'_>) -> impl Iterator<Item = Mark> + 'c {
+    let checks = claim.checks.iter().filter(|(_, sample)| !is_held(sample)).map(|(mark, _)| *mark);
+    let released = claim.releases.iter().filter(|release| !is_held(release.asks)).map(|release| release.asked);
+    checks.chain(released)
 }
 
 fn is_held(sample: &Sample) -> bool {

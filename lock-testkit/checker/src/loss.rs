@@ -1,11 +1,11 @@
 //! L1-L3, E1 and R2: how long holders believe, how they learn that they have lost, and why.
 
-use super::belief::{belief, first_denial};
+use super::belief::{belief, denials};
 use super::check::Check;
 use super::claim::Claim;
 use super::finding::{Finding, time};
 use super::ledger::{Ledger, LockClaims};
-use super::mark::Mark;
+use super::mark::{CallEnd, Mark};
 use super::violation::Findings;
 use crate::history::event::Kind;
 
@@ -84,33 +84,44 @@ fn revived(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
     }
 }
 
-/// Returns the holder's statements that it holds, and until when it said it would.
+/// Returns the holder's statements that it holds, and until when it said it would. The last one is made at its release.
 fn assertions<'c>(claim: &'c Claim<'_>) -> impl Iterator<Item = (Mark, Option<u64>)> + 'c {
     let granted = claim.granted().map(|(mark, granted)| (mark, granted.sample));
     let checks = claim.checks.iter().copied();
+    let released = claim.releases.first().map(|release| (release.asked, *release.asks));
     granted
         .into_iter()
         .chain(checks)
+        .chain(released)
         .filter(|(_, sample)| sample.held == Some(true))
         .map(|(mark, sample)| (mark, sample.deadline))
 }
 
 /// L1: what was lost stays lost. (A downgrade without an answer is in doubt until it is asked for again.)
 fn final_loss(lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
-    if !claim.changes.is_empty() {
-        return;
-    }
-    let Some(denied) = first_denial(claim) else { return };
+    let told = claim.lost.map(|(mark, _)| mark);
+    let denied = denials(claim).filter(|denied| !is_changing(claim, *denied));
+    let Some(denied) = denied.chain(told).min() else { return };
     if let Some((again, _)) = assertions(claim).find(|(mark, _)| mark.t > denied.t) {
         let what = format!("{} held again after it had been lost", claim.id);
         findings.add(Finding::new(Check::L1, what).of(lock.res).shown_by([denied, again]));
     }
 }
 
+/// Whether a change was asked for by then, and had no answer that says what became of it: who cannot say what it has may say that
+/// it has nothing.
+fn is_changing(claim: &Claim<'_>, at: Mark) -> bool {
+    let last = claim.changes.iter().rev().find(|change| change.asked <= at);
+    last.is_some_and(|change| match change.outcome {
+        CallEnd::Ok(answered, _) | CallEnd::Fail(answered, _) => at < answered,
+        CallEnd::Info(_) | CallEnd::Pending => true,
+    })
+}
+
 /// L2: who finds out by asking that the lock is lost is told so, soon.
 fn news(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings: &mut Findings) {
-    let denied = claim.checks.iter().find(|(_, sample)| sample.held == Some(false)).map(|(mark, _)| *mark);
-    let (Some(denied), true) = (denied, claim.changes.is_empty()) else { return };
+    let mut denied = claim.checks.iter().filter(|(_, sample)| sample.held == Some(false)).map(|(mark, _)| *mark);
+    let Some(denied) = denied.find(|denied| !is_changing(claim, *denied)) else { return };
     let due = denied.t.saturating_add(ledger.rules.notice);
     let told = claim.lost.map(|(mark, _)| mark);
     // What is wrong with a server keeps nobody from looking at the clock.

@@ -110,6 +110,13 @@ impl Sketch {
         self.call::<Sample, Done>(until, id, What::Release, Step::Ok(Done {}));
     }
 
+    /// A release by a holder that says whether it holds, and until when; done 1 ms later.
+    pub(super) fn release_saying(&mut self, t: u64, id: &Text, held: bool, deadline: u64) {
+        let sample = Sample { held: Some(held), deadline: Some(deadline * MS) };
+        self.call::<Sample, Done>(t, id, What::Release, Step::Invoke(sample));
+        self.call::<Sample, Done>(t + 1, id, What::Release, Step::Ok(Done {}));
+    }
+
     /// A release that finds, 1 ms later, that the lock is not held any more.
     pub(super) fn release_nothing(&mut self, t: u64, id: &Text) {
         self.call::<Sample, Done>(t, id, What::Release, Step::Invoke(Sample::default()));
@@ -132,6 +139,12 @@ impl Sketch {
     pub(super) fn change(&mut self, t: u64, until: u64, id: &Text, kind: Kind, permits: u32) {
         self.call::<Change, Done>(t, id, What::Change, Step::Invoke(Change { kind, permits }));
         self.call::<Change, Done>(until, id, What::Change, Step::Ok(Done {}));
+    }
+
+    /// Asked for at `t`; at `until` it is known that nobody knows what became of it.
+    pub(super) fn change_unheard(&mut self, t: u64, until: u64, id: &Text, kind: Kind, permits: u32) {
+        self.call::<Change, Done>(t, id, What::Change, Step::Invoke(Change { kind, permits }));
+        self.call::<Change, Done>(until, id, What::Change, Step::Info(failed("outcome_unknown")));
     }
 
     pub(super) fn renew(&mut self, sent: u64, t: u64, id: &Text) {

@@ -1,10 +1,10 @@
 //! The end of a holder's belief, and what it is told: L1 to L3, E1.
 
-use super::super::sketch::{Sketch, mutex, rules, token};
-use super::{MS, NONE, named, tells_apart};
+use super::super::sketch::{Sketch, mutex, of_kind, rules, token};
+use super::{MS, NONE, named, permits, tells_apart};
 use crate::Check;
 use crate::history::Rules;
-use crate::history::event::{Ask, Granted, Kind};
+use crate::history::event::{Ask, Granted, Kind, Text};
 
 fn unrenewed() -> Rules {
     let mut rules = rules();
@@ -169,6 +169,71 @@ fn l2_rejects_news_that_never_come() {
         let holder = sketch.take(10, mutex("a"), token(1));
         sketch.check(1_000, &holder, false);
         sketch.end(end)
+    });
+}
+
+#[test]
+fn l1_rejects_what_a_holder_says_when_it_releases() {
+    tells_apart(Check::L1, 900, 899, |deadline| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.release_saying(900, &holder, true, deadline);
+        sketch.end(2_000)
+    });
+    tells_apart(Check::L1, 990, 1_001, |released| {
+        let mut sketch = Sketch::by(unrenewed());
+        let holder = sketch.take(10, mutex("a"), Granted { sent: Some(10 * MS), ..token(1) });
+        sketch.release_saying(released, &holder, true, released);
+        sketch.end(2_000)
+    });
+    tells_apart(Check::L1, false, true, |held| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, mutex("a"), token(1));
+        sketch.fault(400, 450, "server", Some("state T"));
+        sketch.lose(500, &holder, "expired");
+        sketch.release_saying(900, &holder, held, 901);
+        sketch.end(2_000)
+    });
+}
+
+#[test]
+fn l1_rejects_a_hold_that_comes_back_after_a_change() {
+    let history = |change: fn(&mut Sketch, &Text)| {
+        let mut sketch = Sketch::new();
+        let holder = sketch.take(10, of_kind(Kind::Write, "a"), token(1));
+        change(&mut sketch, &holder);
+        sketch.fault(24, 26, "server", Some("state T"));
+        sketch.check(30, &holder, false);
+        sketch.lose(40, &holder, "expired");
+        sketch.check(50, &holder, true);
+        sketch.end(60).rejections()
+    };
+    assert_eq!(history(|sketch, holder| sketch.change(20, 22, holder, Kind::Read, 1)), [Check::L1]);
+    let in_doubt: fn(&mut Sketch, &Text) = |sketch, holder| sketch.change_unheard(20, 22, holder, Kind::Read, 1);
+    assert_eq!(history(in_doubt), [Check::L1], "it had been told");
+}
+
+#[test]
+fn a_holder_whose_change_has_no_answer_may_hold_again() {
+    let mut sketch = Sketch::new();
+    let holder = sketch.take(10, of_kind(Kind::Write, "a"), token(1));
+    sketch.change_unheard(20, 22, &holder, Kind::Read, 1);
+    sketch.check(30, &holder, false);
+    sketch.change(200, 210, &holder, Kind::Read, 1);
+    sketch.check(220, &holder, true);
+    sketch.release_saying(230, &holder, true, 300);
+    assert_eq!(sketch.end(2_000).rejections(), NONE);
+}
+
+#[test]
+fn l2_is_judged_after_a_change() {
+    tells_apart(Check::L2, 1_100, 1_101, |told| {
+        let mut sketch = Sketch::by(unrenewed());
+        let holder = sketch.take(10, permits("a", 2), Granted::default());
+        sketch.change(20, 22, &holder, Kind::Sem, 1);
+        sketch.check(1_000, &holder, false);
+        sketch.lose(told, &holder, "expired");
+        sketch.end(3_000)
     });
 }
 
