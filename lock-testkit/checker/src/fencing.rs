@@ -20,6 +20,12 @@ pub(super) fn check(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
+/// Returns the number of grants without a token where each is to have one: permits have none.
+pub(super) fn bare(ledger: &Ledger<'_>) -> usize {
+    let fenced = ledger.claims.iter().filter(|claim| ledger.rules.fencing && claim.ask.kind != Kind::Sem);
+    fenced.filter(|claim| claim.granted().is_some() && claim.token().is_none() && !claim.is_nested()).count()
+}
+
 /// A grant, with its token.
 type Tokened<'c, 'h> = (Mark, u64, &'c Claim<'h>);
 

@@ -247,10 +247,10 @@ fn late(ledger: &Ledger<'_>, lock: &LockClaims<'_>, claim: &Claim<'_>, findings:
     }
 }
 
-/// P4: a try is refused only if somebody else may have been in the way: of several locks at once, of any of them.
+/// P4: whoever is refused is so only because somebody else may have been in the way: of several locks at once, of any of them.
 fn refusals(ledger: &Ledger<'_>, findings: &mut Findings) {
     let obstacles: Vec<_> = ledger.locks.iter().map(|lock| Obstacles::of(ledger, lock)).collect();
-    for claim in ledger.claims.iter().filter(|claim| claim.is_try() && claim.is_refused()) {
+    for claim in ledger.claims.iter().filter(|claim| is_judged(ledger, claim)) {
         let Some(refused) = claim.answer.mark().filter(|_| ledger.speaks_for_all(claim)) else { continue };
         let is_obstructed = ledger
             .together(claim)
@@ -262,16 +262,22 @@ fn refusals(ledger: &Ledger<'_>, findings: &mut Findings) {
     }
 }
 
-/// The claims that may have been in the way of a try.
+/// Whether it was refused, and not because its wait may have been over before its request could be answered.
+fn is_judged(ledger: &Ledger<'_>, claim: &Claim<'_>) -> bool {
+    let is_long = claim.ask.wait.is_none_or(|wait| wait > ledger.rules.enqueue);
+    claim.is_refused() && (claim.is_try() || is_long)
+}
+
+/// The claims that may have been in the way of somebody who was refused.
 struct Obstacles {
     all: Presence,
     writers: Presence,
 }
 
 impl Obstacles {
-    /// `None` of a lock of which no try was refused.
+    /// `None` of a lock of which nobody was refused.
     fn of(ledger: &Ledger<'_>, lock: &LockClaims<'_>) -> Option<Self> {
-        ledger.claims_of(lock).any(|claim| claim.is_try() && claim.is_refused()).then(|| Self {
+        ledger.claims_of(lock).any(|claim| is_judged(ledger, claim)).then(|| Self {
             all: Presence::of(ledger, lock, |_| true),
             writers: Presence::of(ledger, lock, |claim| claim.ask.kind != Kind::Read),
         })
@@ -279,9 +285,10 @@ impl Obstacles {
 
     fn meet(&self, ledger: &Ledger<'_>, claim: &Claim<'_>, refused: u64) -> bool {
         let in_the_way = if claim.ask.kind == Kind::Read { &self.writers } else { &self.all };
-        // Where tries meet, this one is among those who are there, but for a reader among writers; of several locks at once
-        // it always is.
-        let counts = (ledger.rules.tries_meet || claim.is_grouped()) && claim.ask.kind != Kind::Read;
+        // A wait is among those who are there, but for a reader among writers, and so is a try where tries meet; of several
+        // locks at once it always is.
+        let is_there = !claim.is_try() || ledger.rules.tries_meet || claim.is_grouped();
+        let counts = is_there && claim.ask.kind != Kind::Read;
         let itself = if counts { weight(claim) } else { 0 };
         let there = in_the_way.within(claim.asked.t, refused).saturating_sub(itself);
         there + weight(claim) > u64::from(claim.ask.limit)

@@ -1,5 +1,6 @@
 //! Whether enough was seen to say that all is right: no green from an empty run.
 
+use super::fencing;
 use super::ledger::Ledger;
 use super::summary::Summary;
 use crate::history::History;
@@ -24,6 +25,13 @@ pub(super) fn doubts(history: &History, ledger: &Ledger<'_>, summary: &Summary) 
     }
     if let Some(window) = ledger.windows.all().iter().find(|window| !window.proven) {
         doubts.push(format!("nothing proves that {} was applied to {}", window.name, window.target));
+    }
+    if let Some(window) = ledger.windows.all().iter().find(|window| window.to.is_none()) {
+        doubts.push(format!("nothing tells when {} was over at {}", window.name, window.target));
+    }
+    let bare = fencing::bare(ledger);
+    if bare > 0 {
+        doubts.push(format!("{bare} grants without a token, although each is to have one"));
     }
     if let Some((event, misfit)) = ledger.misfits.first() {
         let all = ledger.misfits.len();

@@ -56,8 +56,11 @@ impl Windows {
         }
     }
 
-    /// A process that was killed by the run.
+    /// A process that was killed by the run. What was wrong with it ends with it.
     pub(super) fn note_death(&mut self, t: u64, victim: &Text) {
+        for window in self.windows.iter_mut().filter(|window| window.to.is_none() && window.target == *victim) {
+            window.to = Some(t);
+        }
         let (name, target) = ("death".into(), victim.clone());
         self.windows.push(Window { name, target, from: t, to: Some(t), proven: true, stands_still: true });
     }

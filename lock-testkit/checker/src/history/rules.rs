@@ -32,7 +32,7 @@ pub struct Rules {
     pub hand_over: u64,
     /// The time, beyond the leases, until all goes on after a fault (P2).
     pub recovery: u64,
-    /// The time until a waiter has its place in the queue (P5).
+    /// The time until a waiter has its place in the queue (P2, P5); a wait that is no longer may be over before it is answered (P4).
     pub enqueue: u64,
     /// The number of waiters that one release may wake up (P6).
     pub herd: u64,

@@ -1,7 +1,7 @@
 //! A history that says nothing is Unknown, and never Ok.
 
-use super::sketch::{Sketch, mutex, rules, token};
-use crate::history::event::Ask;
+use super::sketch::{Sketch, mutex, of_kind, rules, token};
+use crate::history::event::{Ask, Granted, Kind};
 use crate::history::{History, Rules};
 use crate::{Judgement, Verdict, check};
 
@@ -71,6 +71,38 @@ fn a_fault_that_nothing_proves_is_unknown() {
     let mut proven = turns(Rules::default());
     proven.fault(70, 80, "server", Some("state T"));
     assert_eq!(proven.end(100).judge().verdict, Verdict::Ok);
+}
+
+#[test]
+fn a_fault_of_whose_end_nobody_hears_is_unknown() {
+    let mut sketch = turns(rules());
+    sketch.fault_without_end(5, "server");
+    assert_unknown(&sketch.end(3_600_000).judge(), "tells when");
+}
+
+#[test]
+fn a_fault_at_a_process_ends_with_it() {
+    let mut sketch = turns(rules());
+    sketch.fault_without_end(70, "a");
+    sketch.kill(80, "a");
+    assert_eq!(sketch.end(100).judge().verdict, Verdict::Ok);
+}
+
+#[test]
+fn grants_without_the_tokens_that_are_promised_are_unknown() {
+    let judgement = |fencing, kind, granted| {
+        let mut rules = rules();
+        rules.fencing = fencing;
+        let mut sketch = Sketch::by(rules);
+        sketch.hold(10, 20, of_kind(kind, "a"), granted);
+        sketch.end(100).judge()
+    };
+    for kind in [Kind::Mutex, Kind::Reentrant, Kind::Read, Kind::Write] {
+        assert_unknown(&judgement(true, kind, Granted::default()), "1 grants without a token");
+        assert_eq!(judgement(true, kind, token(1)).verdict, Verdict::Ok);
+        assert_eq!(judgement(false, kind, Granted::default()).verdict, Verdict::Ok);
+    }
+    assert_eq!(judgement(true, Kind::Sem, Granted::default()).verdict, Verdict::Ok, "permits have none");
 }
 
 #[test]

@@ -197,6 +197,11 @@ impl Sketch {
         }
     }
 
+    /// A fault that is proven, and of whose end nobody hears.
+    pub(super) fn fault_without_end(&mut self, from: u64, target: &str) {
+        self.note_fault(from, FaultPhase::Start, &format!("f{from}"), target, false, Some("state T"));
+    }
+
     fn note_fault(&mut self, t: u64, phase: FaultPhase, id: &str, target: &str, on_links: bool, proof: Option<&str>) {
         let name = if target == "machine" { event::STALL } else { "sigstop" };
         let (id, name, proof) = (id.into(), name.into(), proof.map(Into::into));

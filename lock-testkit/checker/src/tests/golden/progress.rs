@@ -231,6 +231,34 @@ fn p4_rejects_a_refusal_without_a_reason() {
 }
 
 #[test]
+fn p4_rejects_a_wait_that_is_refused_without_a_reason() {
+    // A shorter one may be over before its request is answered.
+    tells_apart(Check::P4, 50, 51, |wait| {
+        let mut sketch = Sketch::new();
+        sketch.hold(10, 20, mutex("a"), token(1));
+        let waits = sketch.ask(30, Ask { wait: Some(wait * MS), ..mutex("b") });
+        sketch.refuse(30 + wait, &waits);
+        sketch.end(500)
+    });
+}
+
+#[test]
+fn p4_excuses_a_wait_during_which_somebody_may_have_held() {
+    let history = |kind, other, until| {
+        let mut sketch = Sketch::new();
+        sketch.hold(10, until, of_kind(other, "a"), token(1));
+        let waits = sketch.ask(30, Ask { wait: Some(300 * MS), ..of_kind(kind, "b") });
+        sketch.refuse(330, &waits);
+        sketch.end(500).rejections()
+    };
+    assert_eq!(history(Kind::Mutex, Kind::Mutex, 40), NONE);
+    assert_eq!(history(Kind::Mutex, Kind::Mutex, 20), [Check::P4]);
+    assert_eq!(history(Kind::Read, Kind::Write, 40), NONE);
+    assert_eq!(history(Kind::Read, Kind::Read, 40), [Check::P4]);
+    assert_eq!(history(Kind::Write, Kind::Read, 40), NONE);
+}
+
+#[test]
 fn p4_excuses_tries_that_meet_only_where_they_may() {
     let history = |tries_meet, second| {
         let mut sketch = Sketch::by(Rules { tries_meet, ..Rules::default() });
