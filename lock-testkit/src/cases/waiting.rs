@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lock_core::{Guarantee, LossReason};
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 
 use super::mutex::waits_and_releases;
 use crate::context::{Cx, release};
@@ -218,19 +218,27 @@ pub(super) async fn a_wait_leaves_the_only_thread_to_other_tasks(cx: Arc<Cx>) ->
 }
 
 pub(super) async fn no_waiter_is_starved_by_the_others(cx: Arc<Cx>) -> Verdict {
+    const WAITERS: usize = 20;
     let mut locks = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..WAITERS {
         locks.push(cx.contender().await?.with_ttl(ttl()));
     }
-    // However long it took to connect, everybody competes for the same time.
-    let until = Instant::now() + ms(2500);
+    // However long it took to connect and to begin, everybody competes for the same time.
+    let (begun, until) = (Arc::new(Barrier::new(WAITERS)), Arc::new(OnceLock::new()));
     let mut waiters = Vec::new();
     for lock in locks {
+        let (begun, until) = (begun.clone(), until.clone());
         waiters.push(tokio::spawn(async move {
+            begun.wait().await;
+            let until = *until.get_or_init(|| Instant::now() + ms(2500));
             let mut grants = 0_u32;
             while Instant::now() < until {
-                release(lock.lock().await?).await?;
-                grants += 1;
+                let held = lock.lock().await?;
+                // Who gets it when the others have stopped was starved by them.
+                if Instant::now() < until {
+                    grants += 1;
+                }
+                release(held).await?;
             }
             Ok::<_, Failure>(grants)
         }));

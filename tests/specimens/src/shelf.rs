@@ -11,6 +11,7 @@
 //! - [`Recipe::LeavesToItsClient`], a lock that is left to the client to release: it goes with the client.
 //! - [`Recipe::KeepsItsId`], a lock that is left under the id that it had: whoever knows that can free it.
 //! - [`Recipe::LeavesAnybodys`], a lock that is left without a look at whose it is: one who has lost it ends the next holder's.
+//! - [`Recipe::NewestFirst`], a queue of which the one who came last is served: who came first waits for as long as others come.
 //! - [`Recipe::LosesItsTask`], a task that panics. Everything else goes on, and nobody looks.
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use lock_core::driver::{Attempt, Kind, Left, Operator};
 use lock_core::{Error, GrantId, Guarantees, Holder, Inspection, LockName, Locks, Owner, Support};
 use lock_testkit::{Admin, GroundTruth, Harness, HarnessError, Missing, ms};
 
+use super::backend::Look;
 use super::{Rejection, backend};
 
 /// The time for which a lock is kept that waits for its release.
@@ -48,6 +50,8 @@ pub enum Recipe {
     KeepsItsId,
     /// Leaves a lock whoever holds it.
     LeavesAnybodys,
+    /// Serves the newest waiter.
+    NewestFirst,
     /// Has a task that panics.
     LosesItsTask,
 }
@@ -61,6 +65,7 @@ pub const REJECTIONS: &[Rejection<Recipe>] = &[
     Rejection { recipe: Recipe::LeavesToItsClient, case: "C-LV04", symptom: "but the lock was left for" },
     Rejection { recipe: Recipe::KeepsItsId, case: "C-LV06", symptom: "under another id than before: not within" },
     Rejection { recipe: Recipe::LeavesAnybodys, case: "C-LV05", symptom: "a lock of somebody else was left" },
+    Rejection { recipe: Recipe::NewestFirst, case: "C-W19", symptom: "a waiter had no turn while others had" },
     Rejection { recipe: Recipe::LosesItsTask, case: "C-M07", symptom: "a task or thread panicked: \"the flaw\"" },
 ];
 
@@ -98,6 +103,7 @@ impl Recipe {
             Self::LeavesToItsClient => "a lock that is left to its client",
             Self::KeepsItsId => "a lock that is left under the id that it had",
             Self::LeavesAnybodys => "a lock that is left without a comparison",
+            Self::NewestFirst => "a queue of which the newest is served",
             Self::LosesItsTask => "a task that panics",
         }
     }
@@ -147,14 +153,32 @@ impl Admin for Specimen {
     }
 }
 
-/// The server: the entries, each with its holder and its end. Clones are the same one.
+/// The server: the entries, each with its holder and its end, and the queues, where a recipe has some. Clones are the same one.
 #[derive(Debug, Clone, Default)]
-struct Shelf(Arc<Mutex<HashMap<String, (GrantId, Instant)>>>);
+struct Shelf {
+    entries: Arc<Mutex<HashMap<String, (GrantId, Instant)>>>,
+    queues: Arc<Mutex<HashMap<String, Vec<GrantId>>>>,
+}
 
 impl Shelf {
+    /// Puts a waiter at the end of the queue if it is not in it; whether it is the newest.
+    fn enqueue(&self, attempt: &Attempt) -> bool {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.entry(attempt.name.to_string()).or_default();
+        if !queue.contains(&attempt.id) {
+            queue.push(attempt.id);
+        }
+        queue.last() == Some(&attempt.id)
+    }
+
+    fn dequeue(&self, attempt: &Attempt) {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.entry(attempt.name.to_string()).or_default().retain(|waiter| *waiter != attempt.id);
+    }
+
     /// Those whose end has not come.
     fn entries(&self) -> MutexGuard<'_, HashMap<String, (GrantId, Instant)>> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         entries.retain(|_, (_, ends)| *ends > now);
         entries
@@ -209,6 +233,17 @@ impl backend::Steps for OnShelf {
         Ok(holder == attempt.id)
     }
 
+    async fn look(&self, attempt: &Attempt) -> Result<Look, HarnessError> {
+        if self.recipe == Recipe::NewestFirst && !self.shelf.enqueue(attempt) {
+            return Ok(Look::NotYet(None));
+        }
+        if !self.take(attempt).await? {
+            return Ok(Look::NotYet(None));
+        }
+        self.shelf.dequeue(attempt);
+        Ok(Look::Granted)
+    }
+
     async fn release(&self, attempt: &Attempt) -> Result<bool, HarnessError> {
         let mut entries = self.shelf.entries();
         let is_mine = entries.get(attempt.name.as_str()).is_some_and(|(holder, _)| *holder == attempt.id);
@@ -259,6 +294,7 @@ impl backend::Steps for OnShelf {
     }
 
     async fn abandon(&self, attempt: &Attempt) -> Result<(), HarnessError> {
+        self.shelf.dequeue(attempt);
         self.release(attempt).await.map(drop)
     }
 
