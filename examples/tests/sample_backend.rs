@@ -56,10 +56,6 @@ impl Admin for Shelves {
         self.of(namespace).delete(&format!("lock:mutex:{name}"));
         Ok(())
     }
-
-    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, HarnessError> {
-        Ok(false) // the shelf takes nothing but entries
-    }
 }
 
 fn main() -> ExitCode {

@@ -3,7 +3,7 @@
 use lock_core::{Error, Guarantee, Guarantees, Locks, Support};
 
 use crate::adapters::Form;
-use crate::harness::{DisposableServers, Harness, ServerFault};
+use crate::harness::{Admin, DisposableServers, Harness, ServerFault};
 
 /// The abilities of a backend under test: its declared guarantees, its kinds, and what its harness offers.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +15,7 @@ pub(crate) struct Abilities {
     processes: bool,
     ground_truth: bool,
     admin: bool,
+    garbage: bool,
     foreign: bool,
     linked: bool,
     refusals: bool,
@@ -41,8 +42,10 @@ pub(crate) enum Need {
     Processes,
     /// A harness that can read the servers' state.
     GroundTruth,
-    /// A harness that can delete and spoil entries.
+    /// A harness that can delete entries.
     Admin,
+    /// One that can spoil them, too.
+    Garbage,
     /// A harness that can act as a client of another library.
     Foreign,
     /// A harness whose servers can be reached through links that the suite can trouble.
@@ -79,6 +82,7 @@ impl Abilities {
             processes: harness.endpoint().is_some(),
             ground_truth: harness.ground_truth().is_some(),
             admin: harness.admin().is_some(),
+            garbage: harness.admin().is_some_and(Admin::takes_garbage),
             foreign: harness.foreign().is_some(),
             linked: harness.linked().is_some(),
             refusals: harness.linked().is_some_and(|linked| !linked.refusals().is_empty()),
@@ -121,6 +125,7 @@ impl Abilities {
             Need::Processes => (self.processes, "the backend lives in one process (`Harness::endpoint`)".to_owned()),
             Need::GroundTruth => (self.ground_truth, "the harness cannot read the servers' state (`Harness::ground_truth`)".to_owned()),
             Need::Admin => (self.admin, "the harness cannot change entries behind the backend's back (`Harness::admin`)".to_owned()),
+            Need::Garbage => (self.garbage, "whatever fits in a lock's place is somebody's lock (`Admin::takes_garbage`)".to_owned()),
             Need::Foreign => (self.foreign, "the harness has no client of another library (`Harness::foreign`)".to_owned()),
             Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy (`Harness::linked`): nothing is known of lost replies, repeated requests and cancellations".to_owned()),
             Need::Refusals => (self.refusals, "the harness does not say how its servers refuse requests (`Linked::refusals`)".to_owned()),

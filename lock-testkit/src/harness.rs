@@ -142,12 +142,20 @@ pub trait Admin: Send + Sync {
     /// An error of the server or the connection.
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError>;
 
-    /// Puts something that no backend would write at the place where the mutex of this name has its entry (a value of
-    /// the wrong type); [`delete_entry`](Admin::delete_entry) removes it again. `false` if there is no such thing here.
+    /// Whether there is something that no backend would write, to be [put](Admin::put_garbage) at the place of a lock's entry:
+    /// a value of the wrong type, say. Not so where whatever fits there is somebody's lock.
+    fn takes_garbage(&self) -> bool {
+        false
+    }
+
+    /// Puts such a thing at the place where the mutex of this name has its entry; [`delete_entry`](Admin::delete_entry)
+    /// removes it again. Asked for only where [`takes_garbage`](Admin::takes_garbage) says so.
     ///
     /// # Errors
     /// An error of the server or the connection.
-    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError>;
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
+        Err(HarnessError::new(format!("there is no garbage for the place of {name} in {namespace}")))
+    }
 }
 
 /// A client of another library, which uses a raw key in that library's own way.

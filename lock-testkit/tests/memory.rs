@@ -67,10 +67,6 @@ impl Admin for Memory {
         self.store(namespace).lose(name);
         Ok(())
     }
-
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
-        Ok(false) // the store is typed: nothing else than a lock fits
-    }
 }
 
 fn main() -> ExitCode {

@@ -200,11 +200,6 @@ impl<D: Arrangement> Admin for Memcache<D> {
         }
         Ok(())
     }
-
-    /// A key with any value is held by somebody.
-    async fn put_garbage(&self, _: &str, _: &LockName) -> Result<bool, HarnessError> {
-        Ok(false)
-    }
 }
 
 /// As pymemcache's users do it: `add`, and `gets` with a `cas` that ends the item at once.

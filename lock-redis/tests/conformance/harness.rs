@@ -291,11 +291,15 @@ impl<D: Deployment> Admin for Redis<D> {
         self.command(&del).await.map(drop)
     }
 
-    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError> {
+    fn takes_garbage(&self) -> bool {
+        true
+    }
+
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         for key in keys(namespace, name) {
             self.command(&["RPUSH", &key, "garbage"]).await?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -75,6 +75,7 @@ fn needs(case: &Case) -> String {
         Need::Processes => "`endpoint`".to_owned(),
         Need::GroundTruth => "`ground_truth`".to_owned(),
         Need::Admin => "`admin`".to_owned(),
+        Need::Garbage => "`takes_garbage`".to_owned(),
         Need::Foreign => "`foreign`".to_owned(),
         Need::Links => "`linked`".to_owned(),
         Need::Refusals => "`refusals`".to_owned(),

@@ -269,14 +269,18 @@ impl<D: Servers, C: Client> Admin for ZooKeeper<D, C> {
         client.close().await
     }
 
-    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<bool, HarnessError> {
+    fn takes_garbage(&self) -> bool {
+        true
+    }
+
+    async fn put_garbage(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         let client = ZooKeeperClient::connect(&self.url).await?;
         for directory in directories(namespace, name) {
             client.create_all(&directory).await?;
             client.create(&format!("{directory}/{GARBAGE}"), b"", NodeKind::Persistent).await?;
         }
         client.close().await?;
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -109,10 +109,6 @@ impl Admin for Specimen {
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         self.items()?.delete(&key(namespace, name.as_str())).await.map(drop)
     }
-
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
-        Ok(false) // whatever an item has, it is somebody's
-    }
 }
 
 impl Recipe {

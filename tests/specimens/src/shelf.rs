@@ -147,10 +147,6 @@ impl Admin for Specimen {
         self.shelf(namespace).entries().remove(name.as_str());
         Ok(())
     }
-
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
-        Ok(false) // a shelf takes nothing but entries
-    }
 }
 
 /// The server: the entries, each with its holder and its end, and the queues, where a recipe has some. Clones are the same one.

@@ -81,7 +81,7 @@ cases! {
         /// 1,000 random names are independent.
         "C-N05" "K14" naming::a_thousand_random_names_are_independent SIMPLE [];
         /// Foreign garbage in a lock's place is a typed error (`Protocol`), and its removal cures it.
-        "C-N06" "K15" naming::foreign_garbage_in_its_place_is_a_typed_error ONCE [Need::Admin];
+        "C-N06" "K15" naming::foreign_garbage_in_its_place_is_a_typed_error ONCE [Need::Admin, Need::Garbage];
         /// Callers that name several locks in different orders never deadlock.
         "C-N08" "K7" naming::callers_that_name_locks_in_different_orders_never_deadlock ONCE [];
         /// All kinds of one name are independent.

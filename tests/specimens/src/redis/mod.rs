@@ -213,10 +213,6 @@ impl Admin for Specimen {
     async fn delete_entry(&self, namespace: &str, name: &LockName) -> Result<(), HarnessError> {
         Resp::from_url(&self.url)?.command(&["DEL", &key(namespace, name)]).await.map(drop)
     }
-
-    async fn put_garbage(&self, _namespace: &str, _name: &LockName) -> Result<bool, HarnessError> {
-        Ok(false) // to a lock of three commands every value is somebody's
-    }
 }
 
 /// A recipe's client.
