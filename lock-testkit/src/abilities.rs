@@ -3,7 +3,12 @@
 use lock_core::{Error, Guarantee, Guarantees, Locks, Support};
 
 use crate::adapters::Form;
-use crate::harness::{Admin, DisposableServers, Harness, ServerFault};
+use crate::harness::{Admin, DisposableServers, Harness, Linked, ServerFault};
+use crate::proxy::Protocol;
+
+/// The reason for which nothing can be done to one reply.
+const OPAQUE: &str =
+    "the proxy does not know the protocol, and which reply belongs to which request (`Linked::protocol`)";
 
 /// The abilities of a backend under test: its declared guarantees, its kinds, and what its harness offers.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +23,8 @@ pub(crate) struct Abilities {
     garbage: bool,
     foreign: bool,
     linked: bool,
+    replies: bool,
+    shows_names: bool,
     refusals: bool,
     sessions: bool,
     faults: &'static [ServerFault],
@@ -50,6 +57,10 @@ pub(crate) enum Need {
     Foreign,
     /// A harness whose servers can be reached through links that the suite can trouble.
     Links,
+    /// Links on which it is known which reply belongs to which request.
+    Replies,
+    /// Links on which it is known which requests are about a lock of the case, and which replies belong to them.
+    Requests,
     /// Links, and servers of which is known how they refuse requests.
     Refusals,
     /// A harness that can end sessions behind their clients' backs.
@@ -85,6 +96,8 @@ impl Abilities {
             garbage: harness.admin().is_some_and(Admin::takes_garbage),
             foreign: harness.foreign().is_some(),
             linked: harness.linked().is_some(),
+            replies: harness.linked().is_some_and(|linked| linked.protocol() != Protocol::Opaque),
+            shows_names: harness.linked().is_some_and(Linked::shows_names),
             refusals: harness.linked().is_some_and(|linked| !linked.refusals().is_empty()),
             sessions: harness.sessions().is_some(),
             faults: harness.disposable_servers().map(DisposableServers::faults).unwrap_or_default(),
@@ -128,10 +141,98 @@ impl Abilities {
             Need::Garbage => (self.garbage, "whatever fits in a lock's place is somebody's lock (`Admin::takes_garbage`)".to_owned()),
             Need::Foreign => (self.foreign, "the harness has no client of another library (`Harness::foreign`)".to_owned()),
             Need::Links => (self.linked, "the harness cannot lead a client's connections through a proxy (`Harness::linked`): nothing is known of lost replies, repeated requests and cancellations".to_owned()),
+            Need::Replies => (self.replies, OPAQUE.to_owned()),
+            Need::Requests if !self.replies => (false, OPAQUE.to_owned()),
+            Need::Requests => (self.shows_names, "the requests do not show whose lock they are about (`Linked::shows_names`)".to_owned()),
             Need::Refusals => (self.refusals, "the harness does not say how its servers refuse requests (`Linked::refusals`)".to_owned()),
             Need::DisposableServer(fault) => (self.faults.contains(&fault), format!("the harness has no servers for a {fault:?} (`Harness::disposable_servers`)")),
             Need::Sessions => (self.sessions, "the harness knows no sessions that it could end (`Harness::sessions`)".to_owned()),
         };
         (!there).then_some(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use lock_core::memory::{MemoryConfig, MemoryStore};
+
+    use super::*;
+    use crate::error::Missing;
+    use crate::run::{Outcome, run_case};
+
+    /// Links over which nothing goes.
+    struct Silent {
+        store: MemoryStore,
+        protocol: Protocol,
+        shows_names: bool,
+    }
+
+    #[async_trait]
+    impl Harness for Silent {
+        fn name(&self) -> &'static str {
+            "silent"
+        }
+
+        async fn start() -> Result<Self, Missing> {
+            Err(Missing::new("it is made by hand"))
+        }
+
+        async fn connect(&self, namespace: &str) -> Result<Locks, Error> {
+            let mut config = MemoryConfig::default();
+            config.namespace = namespace.to_owned();
+            Ok(self.store.connect_with(config)?.into())
+        }
+
+        fn linked(&self) -> Option<&dyn Linked> {
+            Some(self)
+        }
+    }
+
+    #[async_trait]
+    impl Linked for Silent {
+        fn protocol(&self) -> Protocol {
+            self.protocol
+        }
+
+        fn shows_names(&self) -> bool {
+            self.shows_names
+        }
+
+        fn servers(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        async fn connect_at(&self, namespace: &str, _addresses: &[String]) -> Result<Locks, Error> {
+            self.connect(namespace).await
+        }
+    }
+
+    async fn outcome(id: &str, protocol: Protocol, shows_names: bool) -> Outcome {
+        run_case(Arc::new(Silent { store: MemoryStore::new(), protocol, shows_names }), id).await
+    }
+
+    #[tokio::test]
+    async fn a_case_about_one_request_is_ignored_where_requests_show_no_names() {
+        for id in ["C-W13", "C-W20", "C-F05", "C-ML06", "C-RC06"] {
+            let hashed = outcome(id, Protocol::Resp, false).await;
+            assert!(
+                matches!(&hashed, Outcome::Ignored(why) if why.contains("`Linked::shows_names`")),
+                "{id}: {hashed:?}"
+            );
+            let opaque = outcome(id, Protocol::Opaque, true).await;
+            assert!(matches!(&opaque, Outcome::Ignored(why) if why.contains("`Linked::protocol`")), "{id}: {opaque:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_that_nobody_sees_are_no_fault_of_the_lock() {
+        let outcome = outcome("C-ML06", Protocol::Resp, true).await;
+        assert!(
+            matches!(&outcome, Outcome::Unknown(why) if why.contains("the harness failed, not the lock")),
+            "{outcome:?}"
+        );
     }
 }

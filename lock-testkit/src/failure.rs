@@ -90,6 +90,19 @@ impl From<HarnessError> for Failure {
     }
 }
 
+/// Fails unless the proxy has seen such a request. Where it has not, nothing is known of the lock: the harness has led its client
+/// elsewhere, or its requests show no names.
+#[track_caller]
+pub(crate) fn was_seen(seen: bool, request: &str) -> Verdict {
+    if seen {
+        return Ok(());
+    }
+    Err(Failure::unknown(format!(
+        "the harness failed, not the lock: over the links of `Linked::connect_at` came no request of {request} that has its \
+         namespace in it, as `Linked::shows_names` says"
+    )))
+}
+
 /// Fails the case with this message unless the claim holds.
 macro_rules! ensure {
     ($claim:expr, $($message:tt)+) => {

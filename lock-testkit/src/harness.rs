@@ -178,8 +178,16 @@ pub trait Foreign: Send + Sync {
 /// stand between.
 #[async_trait]
 pub trait Linked: Send + Sync {
-    /// The protocol that is spoken with the servers.
+    /// The protocol that is spoken with the servers. Of one that the proxy does not know ([`Protocol::Opaque`]) it cannot tell
+    /// which reply belongs to which request: cases in which one of them is hit do not apply then.
     fn protocol(&self) -> Protocol;
+
+    /// Whether each request that is about a lock has the namespace of its client in it, byte by byte, and so has whatever the
+    /// servers send of that lock without being asked: by this the cases find the request that is to be hit. Not so where names
+    /// are hashed, compressed or encrypted on their way; such cases do not apply then.
+    fn shows_names(&self) -> bool {
+        true
+    }
 
     /// `host:port` of every server.
     fn servers(&self) -> Vec<String>;

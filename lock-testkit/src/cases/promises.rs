@@ -78,6 +78,8 @@ fn needs(case: &Case) -> String {
         Need::Garbage => "`takes_garbage`".to_owned(),
         Need::Foreign => "`foreign`".to_owned(),
         Need::Links => "`linked`".to_owned(),
+        Need::Replies => "`protocol`".to_owned(),
+        Need::Requests => "`shows_names`".to_owned(),
         Need::Refusals => "`refusals`".to_owned(),
         Need::Sessions => "`sessions`".to_owned(),
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::{ErrorKind, LeaseOptions, Locks, Record, RecordedMutex};
 
 use crate::context::{Cx, LOCK, is_done_or_unknown};
-use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind};
+use crate::failure::{Failure, OrFail, Verdict, ensure, expect_kind, was_seen};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{eventually, hand_over, ms, op_timeout, promptly, soon, ttl};
 
@@ -147,7 +147,7 @@ pub(super) async fn a_write_that_arrives_after_the_next_grant_changes_nothing(cx
             next.release().await?;
         }
     }
-    ensure!(was_late > 0, "a write without any request");
+    was_seen(was_late > 0, "a write")?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use futures_util::future::{join, join_all};
 use lock_core::{Error, ErrorKind, Lease, LeaseOptions, Locks, Owner, ReadGuard, WriteGuard};
 
 use crate::context::{Cx, LOCK, is_done_or_unknown, release};
-use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::failure::{Failure, OrFail, Verdict, ensure, was_seen};
 use crate::links::{Links, Trouble};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{eventually, hand_over, ms, op_timeout, pass, promptly, soon, ttl};
@@ -58,7 +58,7 @@ pub(super) async fn an_acquisition_that_is_dropped_before_its_reply_is_undone_at
     for _ in 0..5 {
         was_late = was_late || dropped_before_reply(&cx, 1, Next::Another).await?;
     }
-    ensure!(was_late, "an acquisition without any request");
+    was_seen(was_late, "an acquisition")?;
     dropped_before_reply(&cx, 1, Next::Own).await?;
     for nth in 2..=REQUESTS {
         for next in [Next::Another, Next::Own] {

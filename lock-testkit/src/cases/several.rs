@@ -10,7 +10,7 @@ use lock_core::{Guarantee, Locks};
 
 use crate::adapters::Form;
 use crate::context::Cx;
-use crate::failure::{Failure, OrFail, Verdict, ensure};
+use crate::failure::{Failure, OrFail, Verdict, ensure, was_seen};
 use crate::proxy::{Direction, LinkFault, Toxic};
 use crate::time::{hand_over, ms, op_timeout, poll_times, promptly, soon, ttl};
 
@@ -182,7 +182,7 @@ pub(super) async fn a_try_of_several_whose_request_or_reply_is_lost_takes_all_or
             let trying = try_lock_all(several(&cx, &locks, &NAMES)?);
             let outcome = soon("the try ends", op_timeout() * 4, trying).await?;
             let was_lost = loss.applied_within(ms(0)).await;
-            ensure!(was_lost || nth > 1, "a try without any request");
+            was_seen(was_lost || nth > 1, "a try")?;
             drop(loss);
             match outcome {
                 Ok(Some(all)) => {

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::adapters::{Exclusive, Held};
 use crate::context::{Cx, release};
-use crate::failure::{Verdict, ensure};
+use crate::failure::{Verdict, ensure, was_seen};
 use crate::proxy::{Direction, LinkFault, Protocol, Toxic};
 use crate::time::{hand_over, ms, op_timeout, soon, ttl};
 
@@ -83,7 +83,7 @@ async fn each_reply(cx: &Arc<Cx>, toxic: Toxic, silence: Duration, most: u64) ->
         // Its connection may have just been reset.
         drop(granted.release().await);
         if !swallowed {
-            ensure!(nth > 1, "a wait without any request");
+            was_seen(nth > 1, "a wait")?;
             break;
         }
         cx.is_obtainable().await?;

@@ -21,10 +21,10 @@ cases! {
         "C-F04" "K2 K11" outage::a_holder_that_is_heard_but_hears_nothing_is_told_by_its_deadline ONCE [Need::Links];
         /// An acquisition whose reply is lost has no second effect: it recognises its grant or says that it does not know, and leaves nothing after
         /// its TTL + 1 s.
-        "C-F05" "K9" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links];
+        "C-F05" "K9" replies::an_acquisition_whose_reply_is_lost_has_no_second_effect SIMPLE [Need::Links, Need::Requests];
         /// An acquisition that is dropped before its reply, on a link that is late and healthy again, is undone within 1 s, although its lease is
         /// long; the next try of the same client is granted.
-        "C-F05b" "K8 K9" replies::an_acquisition_that_is_dropped_before_its_reply_is_undone_at_once SIMPLE [Need::Links];
+        "C-F05b" "K8 K9" replies::an_acquisition_that_is_dropped_before_its_reply_is_undone_at_once SIMPLE [Need::Links, Need::Requests];
         /// The session of a holder ends while another one waits, who is granted; the former holder's late release is not done, and does not touch
         /// what the next one has.
         "C-F07" "K3 K10" session::a_former_holder_s_late_release_does_not_touch_what_a_new_session_has SIMPLE [Need::Sessions];
@@ -61,10 +61,10 @@ cases! {
         /// next one's lock.
         "C-F18" "K11" forgetting::what_servers_forget_while_they_run_is_no_secret ONCE [Need::DisposableServer(ServerFault::Flush)];
         /// Replies that are cut in the middle reach nobody else: of several acquisitions on one connection, each has the outcome that it was given.
-        "C-F19" "K9 K15" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links];
+        "C-F19" "K9 K15" replies::replies_that_are_cut_in_the_middle_reach_nobody_else SIMPLE [Need::Links, Need::Requests];
         /// A server refuses one request (it is loading, read-only, out of memory, or knows the client's rights no more): an acquisition says so and
         /// leaves nothing, a renewal costs no lock, a release comes about all the same.
-        "C-F20" "K10 K15" refusals::what_servers_refuse_is_told_and_costs_nobody_a_lock ONCE [Need::Refusals];
+        "C-F20" "K10 K15" refusals::what_servers_refuse_is_told_and_costs_nobody_a_lock ONCE [Need::Refusals, Need::Requests];
         /// A server takes no connections: new clients are told, and those who are connected go on. It takes them and ends them at once: who has lost
         /// its connection asks again now and then, without a storm. When it takes them again, all goes on.
         "C-F21" "K15" refusals::servers_that_take_no_connections_are_not_stormed ONCE [Need::Links];

@@ -22,12 +22,12 @@ cases! {
         "C-RC05" "K3 K4" record::a_holder_that_was_freed_by_force_writes_nothing_more ONCE [RECORD, FORCE];
         /// Each request of A's write is held up until A's lease is over and B has the lock: it changes nothing, whether B has written
         /// or not.
-        "C-RC06" "K3 K4" record::a_write_that_arrives_after_the_next_grant_changes_nothing ONCE [RECORD, Need::Links];
+        "C-RC06" "K3 K4" record::a_write_that_arrives_after_the_next_grant_changes_nothing ONCE [RECORD, Need::Links, Need::Requests];
         /// Each reply to a write is lost: the write is done or not known to be, never told as definitely undone, and can be repeated.
-        "C-RC07" "K9" record::a_write_whose_reply_is_lost_is_done_or_unknown_and_can_be_repeated ONCE [RECORD, Need::Links];
+        "C-RC07" "K9" record::a_write_whose_reply_is_lost_is_done_or_unknown_and_can_be_repeated ONCE [RECORD, Need::Links, Need::Requests];
         /// Each reply to a write is lost, and the grant freed by force before the client connects again: if the data is there, the
         /// write is not told as definitely undone.
-        "C-RC08" "K9" record::a_write_whose_reply_is_lost_with_its_grant_is_not_told_as_undone ONCE [RECORD, FORCE, Need::Links];
+        "C-RC08" "K9" record::a_write_whose_reply_is_lost_with_its_grant_is_not_told_as_undone ONCE [RECORD, FORCE, Need::Links, Need::Requests];
         /// A server is killed and started again with what it had written, when A has gone, and again while B holds: where that is promised, the
         /// record is as it was written last, by a write that was told as done; otherwise it may be gone. The next holder finds it, and writes.
         "C-RC09" "K4" record_survival::a_record_is_found_after_a_restart ONCE [RECORD, Need::DisposableServer(ServerFault::Restart)];
@@ -42,7 +42,7 @@ cases! {
         "C-RC12" "K3 K4" record::a_holder_before_a_plain_one_that_was_freed_by_force_writes_nothing_more ONCE [RECORD, FORCE];
         /// The first request of A's write is held up until A's grant was freed by force and B has taken the mutex without the record: it
         /// changes nothing.
-        "C-RC12b" "K3 K4" record::a_write_that_arrives_after_a_plain_grant_changes_nothing ONCE [RECORD, FORCE, Need::Links];
+        "C-RC12b" "K3 K4" record::a_write_that_arrives_after_a_plain_grant_changes_nothing ONCE [RECORD, FORCE, Need::Links, Need::Requests];
     }
 
     "Adoption" {
@@ -55,10 +55,10 @@ cases! {
         "C-AD03" "K2 K3" adoption::a_detached_mutex_that_nobody_adopts_ends_with_its_lease ONCE [ADOPTION];
         /// Each request of an adoption, or its reply, is lost: it is adopted, or that is not known, or the message is still good for another
         /// client; and nothing stays.
-        "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links];
+        "C-AD04" "K8 K9" adoption::an_adoption_whose_request_or_reply_is_lost_is_done_or_unknown ONCE [ADOPTION, Need::Links, Need::Requests];
         /// A server refuses one request of an adoption, perhaps after a lost reply: it is adopted, or that is not known, or the message is still good for another client;
         /// and nothing stays.
-        "C-AD04b" "K8 K9" adoption::a_refused_request_of_an_adoption_leaves_it_done_or_unknown_or_the_message_good ONCE [ADOPTION, Need::Links, Need::Refusals];
+        "C-AD04b" "K8 K9" adoption::a_refused_request_of_an_adoption_leaves_it_done_or_unknown_or_the_message_good ONCE [ADOPTION, Need::Links, Need::Requests, Need::Refusals];
         /// Where grants cannot be passed on, a detachment is `Unsupported`, and its guard holds on; an adoption is `Unsupported`, too, and changes
         /// nothing.
         "C-AD05" "K15" adoption::what_cannot_be_passed_on_is_unsupported_and_holds_on ONCE [Need::Without(Guarantee::Adoption)];
@@ -78,7 +78,7 @@ cases! {
         "C-LV06" "K16" leave::a_lock_that_was_left_is_shown_and_can_be_freed_by_force ONCE [LEAVE, INSPECT, FORCE];
         /// Each request of A, who leaves its mutex for less than its lease, or for more, is lost, or its reply: it is left, or that is not known,
         /// and the client goes on; nobody has the mutex before, and B at most one operation timeout later than without a loss. Nothing stays.
-        "C-LV07" "K9 K10" leave::a_request_to_leave_a_lock_that_is_lost_or_its_reply_is_sent_again ONCE [LEAVE, Need::Links];
+        "C-LV07" "K9 K10" leave::a_request_to_leave_a_lock_that_is_lost_or_its_reply_is_sent_again ONCE [LEAVE, Need::Links, Need::Requests];
         /// A leaves its mutex for no time, or for ever: that is refused, and A holds it as before.
         "C-LV08" "K15" leave::a_time_out_of_range_is_refused_and_the_lock_is_held_on ONCE [LEAVE];
     }
@@ -98,6 +98,6 @@ cases! {
         "C-ML05" "K8" several::a_try_of_several_that_is_dropped_at_any_poll_leaves_nothing ONCE [];
         /// Each request of a try of three free locks, or its reply, is lost: all are granted, or nothing stays, and nothing is told as certain that
         /// is not.
-        "C-ML06" "K8 K9" several::a_try_of_several_whose_request_or_reply_is_lost_takes_all_or_nothing ONCE [Need::Links];
+        "C-ML06" "K8 K9" several::a_try_of_several_whose_request_or_reply_is_lost_takes_all_or_nothing ONCE [Need::Links, Need::Requests];
     }
 }

@@ -36,9 +36,9 @@ cases! {
         /// A release at the edge of its lease's end never frees the next holder.
         "C-M11b" "K3" stale::a_release_at_the_edge_of_expiry_does_not_free_the_next_holder ALL [];
         /// A release whose reply was lost, and which its client repeats, does not free the next hold.
-        "C-M12" "K3 K9" replies::a_release_that_is_repeated_does_not_free_the_next_hold SIMPLE [Need::Links];
+        "C-M12" "K3 K9" replies::a_release_that_is_repeated_does_not_free_the_next_hold SIMPLE [Need::Links, Need::Requests];
         /// A release whose reply is lost is done or `Indeterminate`, frees within 1 s, and the same client can go on.
-        "C-M13" "K9 K10" replies::a_release_whose_reply_is_lost_frees_and_says_that_it_does_not_know SIMPLE [Need::Links];
+        "C-M13" "K9 K10" replies::a_release_whose_reply_is_lost_frees_and_says_that_it_does_not_know SIMPLE [Need::Links, Need::Requests];
         /// A release whose future is dropped before its reply still frees the lock within 1 s.
         "C-M14" "K8 K10" mutex::a_release_that_is_dropped_before_its_reply_still_frees ALL [];
         /// Locks of similar names are independent.
@@ -52,7 +52,7 @@ cases! {
         /// A forced release frees the lock, and its holder is told within one renewal period.
         "C-M19" "K11 K16" mutex::a_forced_release_frees_the_lock_and_tells_its_holder ALL [FORCE];
         /// A grant whose reply comes after its lease is refused; who holds by then keeps the lock.
-        "C-M20" "K2 K9" replies::a_grant_that_comes_after_its_lease_is_refused SIMPLE [Need::Links];
+        "C-M20" "K2 K9" replies::a_grant_that_comes_after_its_lease_is_refused SIMPLE [Need::Links, Need::Requests];
         /// Fencing tokens grow with every grant, also after the entry was deleted and clients were replaced.
         "C-M24" "K4" stale::tokens_grow_with_every_grant FENCED [FENCING];
         /// A gate at the resource admits every holder, and no late one.
@@ -74,7 +74,7 @@ cases! {
         /// A nested lock with a shorter TTL never shortens the outer lease.
         "C-RE05" "K2" reentrant::a_nested_lock_never_shortens_the_outer_lease ONCE [Need::Reentrant];
         /// An owner whose first grant was not answered is inside once after the next: one release frees.
-        "C-RE06" "K9" replies::an_owner_whose_first_grant_was_not_answered_is_inside_once ONCE [Need::Reentrant, Need::Links];
+        "C-RE06" "K9" replies::an_owner_whose_first_grant_was_not_answered_is_inside_once ONCE [Need::Reentrant, Need::Links, Need::Requests];
         /// Depth 2 is kept through several TTLs by renewal.
         "C-RE07" "K12" reentrant::depth_two_is_kept_alive_by_renewal ONCE [Need::Reentrant];
         /// A level beyond the limit is refused with `InvalidArgument`; the depth stays.
@@ -117,7 +117,7 @@ cases! {
         /// reader where there is a queue.
         "C-RW15" "K5" rwlock::a_reader_and_a_writer_behind_it_do_not_wait_for_each_other ONCE [Need::RwLock];
         /// A downgrade whose reply is lost is done when it is asked again, before or after a renewal.
-        "C-RW16" "K9 K12" replies::a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_again ONCE [Need::RwLock, Need::Links];
+        "C-RW16" "K9 K12" replies::a_downgrade_whose_reply_is_lost_is_done_when_it_is_asked_again ONCE [Need::RwLock, Need::Links, Need::Requests];
         /// A downgrade keeps the length of a lease that was extended by hand.
         "C-RW17" "K1 K2" rwlock::a_downgrade_keeps_the_length_of_an_extended_lease ONCE [Need::RwLock];
         /// A write lease that ends while its downgrade is under way leaves nothing behind.
@@ -161,7 +161,7 @@ cases! {
         /// Inspection shows as free and as held what can be taken and was given.
         "C-S15" "K16" semaphore::what_is_shown_as_free_can_be_taken ONCE [Need::Semaphore, INSPECT];
         /// A release of some permits of which the request or the reply is lost is carried through, and costs the others nothing.
-        "C-S16" "K9 K12" replies::permits_whose_release_is_not_answered_do_not_end_the_others ONCE [Need::Semaphore, Need::Links];
+        "C-S16" "K9 K12" replies::permits_whose_release_is_not_answered_do_not_end_the_others ONCE [Need::Semaphore, Need::Links, Need::Requests];
         /// Owners that take one permit again and again do not starve one that asks for all.
         "C-S17" "K5" semaphore::a_request_for_all_is_not_overtaken_by_a_stream_of_small_ones ONCE [Need::Semaphore, FIFO];
     }

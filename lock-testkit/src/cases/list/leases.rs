@@ -49,7 +49,7 @@ cases! {
         /// 500 guards are renewed without a loss.
         "C-R03" "K12 K18" renewal::five_hundred_guards_are_renewed_without_a_loss SIMPLE [];
         /// Renewals that fail now and then cost a holder nothing.
-        "C-R04" "K12" outage::a_renewal_that_fails_now_and_then_costs_nothing SIMPLE [Need::Links];
+        "C-R04" "K12" outage::a_renewal_that_fails_now_and_then_costs_nothing SIMPLE [Need::Links, Need::Replies];
         /// A renewal whose reply is late by a quarter of its lease counts from its sending: when the servers hear of no further one, no holder
         /// believes in its lock beside the next one.
         "C-R04b" "K2 K12" outage::a_renewal_counts_from_its_sending_however_late_its_reply SIMPLE [Need::Links];
@@ -103,9 +103,9 @@ cases! {
         /// Of five waiters the first, the third, the last, or two cancel: the others keep their order.
         "C-W12" "K5 K8" waiting::a_waiter_that_cancels_does_not_change_the_order ALL [FIFO];
         /// A release between any two requests of a waiter is not missed: granted within 1 s.
-        "C-W13" "K5" interposed::a_release_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links];
+        "C-W13" "K5" interposed::a_release_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links, Need::Requests];
         /// A predecessor that leaves between any two requests of a waiter is not missed: granted within 1 s.
-        "C-W14" "K5" interposed::a_predecessor_that_leaves_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links];
+        "C-W14" "K5" interposed::a_predecessor_that_leaves_between_two_requests_of_a_waiter_is_not_missed SIMPLE [Need::Links, Need::Requests];
         /// A release wakes one waiter and not the herd.
         "C-W15" "K5" waiting::a_release_wakes_one_waiter_and_not_the_herd ALL [PUSH];
         /// 300 waits of one client need no task each, and leave nothing when they are dropped.
@@ -115,9 +115,9 @@ cases! {
         /// No waiter among 20 is starved by the others.
         "C-W19" "K5" waiting::no_waiter_is_starved_by_the_others ALL [];
         /// An event that a waiter is to be woken by is swallowed, on a link that is healthy: granted within 1 s of the release.
-        "C-W20" "K5" swallowed::a_waiter_whose_event_is_swallowed_is_granted_within_a_second ALL [Need::Links, PUSH];
+        "C-W20" "K5" swallowed::a_waiter_whose_event_is_swallowed_is_granted_within_a_second ALL [Need::Links, Need::Requests, PUSH];
         /// Each reply of a wait is swallowed once, on a link that is healthy: granted within 2 s of the release. Where replies come in turn, the
         /// connection is silent from it on, and one operation timeout comes on top.
-        "C-W21" "K5" swallowed::a_waiter_one_of_whose_replies_is_swallowed_is_granted_within_two_seconds ALL [Need::Links];
+        "C-W21" "K5" swallowed::a_waiter_one_of_whose_replies_is_swallowed_is_granted_within_two_seconds ALL [Need::Links, Need::Requests];
     }
 }
