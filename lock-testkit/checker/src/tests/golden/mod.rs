@@ -4,6 +4,7 @@ mod exclusion;
 mod fencing;
 mod groups;
 mod loss;
+mod order;
 mod progress;
 mod recipes;
 mod release;
