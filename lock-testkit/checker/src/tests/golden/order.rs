@@ -1,10 +1,10 @@
 //! The order in which requests are answered: P5.
 
-use super::super::sketch::{Sketch, mutex, rules, token};
+use super::super::sketch::{Sketch, mutex, of_kind, rules, token};
 use super::{MS, NONE};
 use crate::Check;
 use crate::history::Rules;
-use crate::history::event::{Ask, Text};
+use crate::history::event::{Ask, Kind, Text};
 
 fn fifo() -> Rules {
     let mut rules = rules();
@@ -90,4 +90,21 @@ fn p5_judges_who_waits_in_a_process_that_dies_until_it_does() {
     };
     assert_eq!(history(240), [Check::P5]);
     assert_eq!(history(251), NONE, "it may be dead already");
+}
+
+#[test]
+fn p5_knows_that_an_owner_does_not_overtake_itself() {
+    let history = |later| {
+        let mut sketch = Sketch::by(fifo());
+        let holder = sketch.take(10, of_kind(Kind::Reentrant, "h"), token(1));
+        let first = sketch.ask(20, of_kind(Kind::Reentrant, "a"));
+        let second = sketch.ask(100, of_kind(Kind::Reentrant, later));
+        sketch.release(200, &holder);
+        sketch.grant(210, &second, token(2));
+        sketch.cancel(400, &first);
+        sketch.release(500, &second);
+        sketch.end(600).rejections()
+    };
+    assert_eq!(history("b"), [Check::P5]);
+    assert_eq!(history("a"), NONE);
 }
