@@ -77,6 +77,11 @@ impl<W, L> Registry<W, L> {
         unwanted
     }
 
+    /// Whether any attempt that gave up is such a one.
+    pub(crate) fn any_abandoned(&self, is_such: impl Fn(GrantId) -> bool) -> bool {
+        self.abandoned.keys().any(|nonce| is_such(*nonce))
+    }
+
     /// Takes so many of the grants that nobody wants any more at most, to be released.
     pub(crate) fn take_unwanted(&mut self, most: usize) -> Vec<(GrantId, L)> {
         let rest = self.unwanted.split_off(most.min(self.unwanted.len()));

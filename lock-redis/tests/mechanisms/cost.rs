@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
+use lock_redis::LeaseOptions;
 
-use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, calls, eventually, long, runs, soon};
+use crate::server::{HAND_OVER, PROMPTLY, SLACK, Server, about_time, calls, eventually, long, ms, obtain, runs, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_free_lock_costs_one_command_to_take_and_one_to_release() {
@@ -56,5 +57,32 @@ fn fifty_that_wait_for_one_lock_cost_two_commands_a_second_at_most() {
         let each = (runs(&server).await - before) as f64 / 50.0;
         assert!(each <= 4.0, "{each} commands per hand-over");
         server.is_as_new(&holder, "cost").await;
+    });
+}
+
+#[test]
+fn one_that_waits_for_a_lock_that_its_own_client_holds_costs_one_command_in_each_period() {
+    about_time(async || {
+        let Some(server) = Server::start().await else { return };
+        let locks = server.client().await;
+        // It is not renewed meanwhile.
+        let held = locks.mutex("cost").with_lease(LeaseOptions::new(ms(120_000))).lock().await.unwrap();
+        let waiting = tokio::spawn(obtain(&locks, "cost", PROMPTLY * 6));
+        server.until_queued("cost", 1).await;
+        let (before, began) = (runs(&server).await, Instant::now());
+        let asked = eventually("it gives signs of life", PROMPTLY * 2, async || {
+            let asked = runs(&server).await - before;
+            (asked >= 10).then_some(asked)
+        })
+        .await;
+        // A period is 0.71 s at least. One more, as the first may have been due already, and one for the first way in.
+        assert!(
+            asked as f64 <= began.elapsed().as_secs_f64() / 0.71 + 2.0,
+            "{asked} commands in {:?}",
+            began.elapsed()
+        );
+        held.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+        server.is_as_new(&locks, "cost").await;
     });
 }

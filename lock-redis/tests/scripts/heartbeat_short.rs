@@ -7,6 +7,8 @@ const A: &str = "0000000000000000000000000000000a";
 const B: &str = "0000000000000000000000000000000b";
 const D: &str = "d000000000000000000000000000000d";
 const C: &str = "0000000000000000000000000000000c";
+/// Another attempt of the first one's client.
+const OF_A: &str = "e000000000000000000000000000000a";
 
 async fn ask(lock: &mut Lock, nonce: &str) {
     let args = [nonce, &nonce[16..], "60000", "{}", "1", "", CHANNELS, "", ""];
@@ -36,25 +38,28 @@ async fn left(lock: &Lock) -> [i64; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_heartbeat_leaves_what_a_long_one_leaves() {
     let Some(server) = server().await else { return };
-    let (mut short, mut long) =
-        (Lock::new(server.client().unwrap(), "short"), Lock::new(server.client().unwrap(), "long"));
-    for nonce in [A, B] {
-        ask(&mut short, nonce).await;
-    }
-    short.copy_to(&long).await;
-    for pause in [1, 700_000, 1_400_000] {
-        short.now += pause;
-        long.now = short.now;
-        let answer = heartbeat_past(&mut short, B, if pause == 1 { "" } else { &A[..16] }).await;
-        if pause == 1 {
-            let (ms, holder) = answer.split_once(':').unwrap();
-            assert!((1..=60_000).contains(&ms.parse().unwrap()) && holder == &A[..16], "{answer}");
-        } else {
-            assert_eq!(answer, "0");
+    for waiter in [B, OF_A] {
+        let name = |way: &str| format!("{way}{waiter}");
+        let (mut short, mut long) =
+            (Lock::new(server.client().unwrap(), name("short")), Lock::new(server.client().unwrap(), name("long")));
+        for nonce in [A, waiter] {
+            ask(&mut short, nonce).await;
         }
-        let answered = long.run(&MUTEX.heartbeat, &ALL, &[&B[16..], CHANNELS, "", "7", "", B]).await.unwrap();
-        assert_eq!(texts(answered)[1..2], ["1"]);
-        assert_eq!(short.look().await.0, long.look().await.0);
+        short.copy_to(&long).await;
+        for pause in [1, 700_000, 1_400_000] {
+            short.now += pause;
+            long.now = short.now;
+            let answer = heartbeat_past(&mut short, waiter, if pause == 1 { "" } else { &A[..16] }).await;
+            if pause == 1 {
+                let (ms, holder) = answer.split_once(':').expect("another grant holds it");
+                assert!((1..=60_000).contains(&ms.parse().unwrap()) && holder == &A[..16], "{answer}");
+            } else {
+                assert_eq!(answer, "0");
+            }
+            let args = [&waiter[16..], CHANNELS, "", "7", "", waiter];
+            assert_eq!(texts(long.run(&MUTEX.heartbeat, &ALL, &args).await.unwrap())[1..2], ["1"]);
+            assert_eq!(short.look().await.0, long.look().await.0);
+        }
     }
 }
 
@@ -77,8 +82,14 @@ async fn what_is_not_usual_is_left_as_it_is() {
     // Not in the queue, or in nobody's.
     unchanged(lock("stranger").await, C).await;
     unchanged(Lock::new(server.client().unwrap(), "empty"), B).await;
-    // The client holds it.
+    // The waiter holds it, or got it from another attempt of its client.
     unchanged(lock("holder").await, A).await;
+    let mut granted = Lock::new(server.client().unwrap(), "granted");
+    for nonce in [A, OF_A, B] {
+        ask(&mut granted, nonce).await;
+    }
+    granted.run(&MUTEX.release, &ALL, &[A, &A[16..], CHANNELS, "", ""]).await.unwrap();
+    unchanged(granted, OF_A).await;
     // It is free.
     let free = lock("free").await;
     free.ends_in(0).await;

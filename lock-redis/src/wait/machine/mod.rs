@@ -263,6 +263,11 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         }
         let Self { registry, queues, agenda, .. } = self;
         let Some(queue) = queues.get_mut(due.lock.name()).filter(|_| !due.nonces.is_empty()) else { return actions };
+        // The news of a grant to an attempt that gave up were lost: a long heartbeat brings them.
+        if reply.holder.is_some_and(|holder| registry.any_abandoned(|nonce| holder.is(nonce))) {
+            queue.stays_due(agenda, now);
+            return actions;
+        }
         // News were lost, perhaps also of those who were not asked for. Whoever was told meanwhile, or has left, has lost none.
         let is_news = |nonce: GrantId| is_in_the_dark(registry, nonce);
         let lost = reply.grants.iter().any(|granted| is_news(granted.nonce))

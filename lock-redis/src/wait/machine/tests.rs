@@ -234,6 +234,29 @@ fn a_short_heartbeat_that_finds_something_for_a_long_one_is_followed_by_it_at_on
 }
 
 #[test]
+fn a_short_heartbeat_that_finds_the_grant_of_an_attempt_that_gave_up_is_followed_by_a_long_one_that_brings_it() {
+    for is_settled in [false, true] {
+        let mut machine = queued(&[1, 2], at(1000));
+        machine.leave(id(2), &OneLock, false);
+        if is_settled {
+            machine.forget(id(2));
+        }
+        let due = beat(&mut machine, at(1000));
+        let _ = machine.answered(at(1000), &due, &reply(at(1000)));
+        let short = machine.due(at(3000), 1).0.pop().unwrap();
+        let holder = KnownHolder::new("0202020202020202", at(3000), Duration::from_secs(2));
+        let _ = machine.answered(at(3010), &short, &HeartbeatReply { holder, ..reply(at(3000)) });
+        assert_eq!((short.quiet, machine.next(at(3010)) == at(3010)), (true, !is_settled));
+        if !is_settled {
+            let long = machine.due(at(3010), 1).0.pop().unwrap();
+            let found = HeartbeatReply { grants: vec![granted(2, 1)], ..reply(at(3010)) };
+            assert!(!long.quiet && machine.answered(at(3020), &long, &found).ask);
+            assert_eq!(machine.take_unwanted(1), [(id(2), OneLock)]);
+        }
+    }
+}
+
+#[test]
 fn a_lock_is_busy_while_it_is_waited_for_and_for_a_while_after_it_was_found_held() {
     let mut machine = queued(&[1], at(1000));
     assert!(machine.is_busy(at(1000), "lock") && !machine.is_busy(at(1000), "other") && !machine.is_idle());

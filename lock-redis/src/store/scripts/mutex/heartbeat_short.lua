@@ -1,5 +1,6 @@
--- The usual sign of life for many mutexes at once, in as few calls as can be: each is held by somebody else, and one waiter
--- of this client stands in its queue. Leaves everything else to heartbeat.lua, one lock after the other, and changes nothing of it.
+-- The usual sign of life for many mutexes at once, in as few calls as can be: each is held by another grant than the waiter's, and
+-- that waiter, the only one of this client, stands in its queue. Leaves everything else to heartbeat.lua, one lock after the other, and
+-- changes nothing of it.
 --
 -- KEYS lock and waiters of each, as in base.lua
 -- ARGV[1] client  [2] prefix of the push channels  [3] the number of this request  [4] '1' to hear of it by push too
@@ -22,7 +23,8 @@ for i = 1, (#ARGV - 4) / 2 do
   local usual = type(held) == 'string'
   local same = usual and holder ~= '' and sub(held, 1, 16) == holder
   local known
-  if same or (usual and sub(held, 34, 49) ~= client) then
+  -- A waiter that holds the lock itself has lost the news of that. Another grant of its client is a hold like any other's.
+  if same or (usual and sub(held, 1, 32) ~= ARGV[2 * i + 3]) then
     -- Who leaves the queue leaves the waiters too.
     known = pcall('HMGET', waiters, sign, '#seen', ARGV[2 * i + 3])
     -- As queue.lua has it: the server did not stand still, and its clock was not set back.
