@@ -23,7 +23,7 @@ pub(super) struct Loading {
 #[derive(Debug, Default)]
 struct Telling {
     turn: Arc<TellingTurn>,
-    /// The instant at which the text was sent last that the server has taken, whoever has sent it.
+    /// The instant at which the text was sent last that the server has answered, whoever has sent it.
     told_at: Option<BootInstant>,
 }
 
@@ -46,14 +46,14 @@ impl Loading {
         }
     }
 
-    /// Takes note that the server has taken the text that was sent at this instant.
+    /// Takes note that the server has answered the text that was sent at this instant.
     pub(super) fn note_told(&self, script: &Script, sent_at: BootInstant) {
         let mut scripts = self.scripts();
         let telling = scripts.entry(script.code).or_default();
         telling.told_at = telling.told_at.max(Some(sent_at));
     }
 
-    /// Whether the server has taken a text that was sent at this instant or later.
+    /// Whether the server has answered a text that was sent at this instant or later.
     pub(super) fn was_told_since(&self, script: &Script, at: BootInstant) -> bool {
         self.scripts().get(script.code).is_some_and(|telling| telling.told_at >= Some(at))
     }

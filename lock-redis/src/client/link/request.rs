@@ -11,6 +11,9 @@ use crate::error::{self, RequestFate};
 use crate::store::call::{Call, Request};
 use crate::store::scripts::Script;
 
+/// The number of times that one tells a script to a server that does not know it, while the others wait, before each does.
+const TELLINGS: usize = 2;
+
 /// The value that came back, and the connection over which it came.
 #[derive(Debug)]
 pub(crate) struct Raw {
@@ -87,7 +90,8 @@ impl Link {
     }
 
     /// Runs a script that the server did not know when it was asked before: the first run carries the text, and those that
-    /// come meanwhile wait for it.
+    /// come meanwhile wait for it. If the server does not know it then, it has refused the text unread, or was flushed once more: so it
+    /// goes once more, before each tells it.
     pub(super) async fn tell(
         &self,
         live: &mut Live,
@@ -95,27 +99,28 @@ impl Link {
         by_digest: &Cmd,
         asking: bool,
         until: BootInstant,
-        before: (BootInstant, RedisResult<Value>),
+        mut before: (BootInstant, RedisResult<Value>),
     ) -> (BootInstant, RedisResult<Value>) {
-        let Some(turn) = telling(&live.loading, request.script, before.0, until).await else { return before };
-        let TurnToTell::Mine(_turn) = turn else {
+        for _ in 0..TELLINGS {
+            let Some(turn) = telling(&live.loading, request.script, before.0, until).await else { return before };
             let sent_at = SystemClock.now();
+            if let TurnToTell::Mine(_turn) = turn {
+                let by_text = request.by_text();
+                let outcome = self.send(live, &by_text, asking, until).await;
+                // Even if it has refused the text: it may refuse those who wait too, which they are to hear at once.
+                if !outcome.as_ref().is_err_and(error::is_of_connection) {
+                    live.loading.note_told(request.script, sent_at);
+                }
+                return (sent_at, outcome);
+            }
             let outcome = self.send(live, by_digest, asking, until).await;
             if !outcome.as_ref().is_err_and(error::is_no_script) {
                 return (sent_at, outcome);
             }
-            // Flushed once more: rare enough for each to tell it.
-            let by_text = request.by_text();
-            return (SystemClock.now(), self.send(live, &by_text, asking, until).await);
-        };
-        let sent_at = SystemClock.now();
-        let by_text = request.by_text();
-        let outcome = self.send(live, &by_text, asking, until).await;
-        // Whatever else it answers, it has read the text.
-        if !outcome.as_ref().is_err_and(error::is_of_connection) {
-            live.loading.note_told(request.script, sent_at);
+            before = (sent_at, outcome);
         }
-        (sent_at, outcome)
+        let by_text = request.by_text();
+        (SystemClock.now(), self.send(live, &by_text, asking, until).await)
     }
 }
 
