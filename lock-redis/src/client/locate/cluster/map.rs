@@ -2,7 +2,8 @@
 //!
 //! Nodes may disagree for a while, and one that is cut off from the others stays with what it knew. So several are
 //! asked, and for each slot the claim of the highest configuration epoch counts, which is how the nodes themselves decide.
-//! `CLUSTER NODES` has the epochs, `CLUSTER SLOTS` the addresses that are meant for clients.
+//! `CLUSTER NODES` has the epochs, `CLUSTER SLOTS` the addresses that are meant for clients. Nodes may tell one node's address in several
+//! ways, by name and by IP: it is known by its id, and has one address in a map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,12 +35,18 @@ pub(crate) struct Map {
     others: Vec<Address>,
     /// For each slot, which of the masters.
     owners: Vec<u16>,
+    /// The masters by their ids.
+    ids: HashMap<String, Address>,
+    /// Other addresses of masters, and those by which the map has them.
+    aliases: HashMap<Address, Address>,
 }
 
 /// The answer of one node about all of them.
 #[derive(Debug)]
 pub(super) struct View {
     asked: Address,
+    /// The id of the node that was asked.
+    id: Option<String>,
     claims: Vec<SlotClaim>,
     replicas: Vec<Address>,
 }
@@ -48,6 +55,8 @@ pub(super) struct View {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotClaim {
     pub(super) epoch: u64,
+    /// The master's id, which it keeps wherever it is.
+    pub(super) id: String,
     pub(super) master: Address,
     slots: Vec<(u16, u16)>,
 }
@@ -66,19 +75,22 @@ impl Map {
         }
         let mut prevail = vec![false; claims.len()];
         owners.iter().filter(|owner| **owner != NOBODY).for_each(|owner| prevail[usize::from(*owner)] = true);
-        let mut masters: Vec<_> = claims
-            .iter()
-            .zip(prevail)
-            .filter(|(_, prevails)| *prevails)
-            .map(|(claim, _)| claim.master.clone())
-            .collect();
+        let prevailing = || claims.iter().zip(&prevail).filter(|(_, prevails)| **prevails).map(|(claim, _)| claim);
+        let mut masters: Vec<_> = prevailing().map(|claim| claim.master.clone()).collect();
         sort(&mut masters);
+        let ids = prevailing().map(|claim| (claim.id.clone(), claim.master.clone())).collect();
         let number = |claim: &&SlotClaim| masters.iter().position(|master| *master == claim.master);
         let numbers: Vec<_> = claims.iter().map(|claim| number(claim).and_then(|at| u16::try_from(at).ok())).collect();
         for owner in owners.iter_mut().filter(|owner| **owner != NOBODY) {
             *owner = numbers[usize::from(*owner)].unwrap_or(NOBODY);
         }
-        Self { masters, others: Vec::new(), owners }
+        Self { masters, others: Vec::new(), owners, ids, aliases: HashMap::new() }
+    }
+
+    /// Adds these other addresses of masters, each with the one by which the map has it.
+    pub(super) fn with_aliases(mut self, aliases: HashMap<Address, Address>) -> Self {
+        self.aliases = aliases;
+        self
     }
 
     /// Adds these other nodes.
@@ -100,6 +112,18 @@ impl Map {
 
     pub(super) fn is_master(&self, address: &Address) -> bool {
         self.masters.contains(address)
+    }
+
+    /// The address by which the map has the node of this one.
+    pub(super) fn named(&self, address: Address) -> Address {
+        let named = self.aliases.get(&address).filter(|_| !self.is_master(&address)).cloned();
+        named.unwrap_or(address)
+    }
+
+    /// The masters that had other addresses in an earlier map: from there, and to here.
+    pub(super) fn renamed<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = (&'a Address, &'a Address)> {
+        let both = earlier.ids.iter().filter_map(|(id, from)| Some((from, self.ids.get(id)?)));
+        both.filter(|(from, to)| from != to)
     }
 
     pub(super) fn masters(&self) -> impl Iterator<Item = &Address> {
@@ -130,9 +154,9 @@ impl View {
         Ok(Self::read(&nodes, &slots, asked))
     }
 
-    /// The node that was asked.
-    pub(super) fn asked(&self) -> &Address {
-        &self.asked
+    /// Whether this is what the master of this claim says itself.
+    pub(super) fn is_of_master(&self, claim: &SlotClaim) -> bool {
+        self.asked == claim.master || self.id.as_ref() == Some(&claim.id)
     }
 
     pub(super) fn claims(&self) -> impl Iterator<Item = &SlotClaim> {
@@ -146,13 +170,17 @@ impl View {
     /// Reads the answers to `CLUSTER NODES` and `CLUSTER SLOTS`.
     pub(super) fn read(nodes: &str, slots: &Value, asked: &Address) -> Self {
         let endpoints = endpoints(slots, asked);
-        let mut view = Self { asked: asked.clone(), claims: Vec::new(), replicas: Vec::new() };
+        let mut view = Self { asked: asked.clone(), id: None, claims: Vec::new(), replicas: Vec::new() };
         for line in nodes.lines() {
             let Some(node) = Node::parse(line) else { continue };
+            if node.is_asked {
+                view.id = Some(node.id.to_owned());
+            }
             let address = endpoints.get(node.id).cloned().or_else(|| Address::told(node.address, asked));
             let Some(address) = address else { continue };
             if node.is_master && !node.slots.is_empty() {
-                view.claims.push(SlotClaim { epoch: node.epoch, master: address, slots: node.slots });
+                let (epoch, id) = (node.epoch, node.id.to_owned());
+                view.claims.push(SlotClaim { epoch, id, master: address, slots: node.slots });
             } else if !node.has_failed {
                 view.replicas.push(address);
             }
@@ -167,6 +195,7 @@ struct Node<'a> {
     id: &'a str,
     address: &'a str,
     epoch: u64,
+    is_asked: bool,
     is_master: bool,
     has_failed: bool,
     slots: Vec<(u16, u16)>,
@@ -184,7 +213,8 @@ impl<'a> Node<'a> {
         }
         let address = address.split(['@', ',']).next()?;
         let slots = fields.filter(|field| !field.starts_with('[')).filter_map(range).collect();
-        Some(Self { id, address, epoch, is_master: has("master"), has_failed: has("fail"), slots })
+        let [is_asked, is_master, has_failed] = ["myself", "master", "fail"].map(has);
+        Some(Self { id, address, epoch, is_asked, is_master, has_failed, slots })
     }
 }
 

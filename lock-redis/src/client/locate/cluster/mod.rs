@@ -10,6 +10,7 @@
 //! No lock is held while anything is awaited: requests in flight, the search for a new map and the dialling of nodes never
 //! wait for each other.
 
+mod former;
 pub(crate) mod map;
 mod memory;
 mod refresh;
@@ -36,6 +37,7 @@ use crate::error::{cause, is_of_connection, nowhere};
 use crate::store::call::{Call, Request};
 use crate::store::scripts::Script;
 use crate::store::slot::slot;
+use former::FormerAddresses;
 use map::{Map, Nodes};
 
 /// The pause before a node that is not ready is asked again: the first one, and the longest. Jitter adds as much at most.
@@ -62,6 +64,7 @@ pub(crate) struct Router {
     /// Nodes that were asked for keys of a slot before they were its masters, and when last. Forgotten when nothing can be
     /// left of that.
     asked: Mutex<HashMap<(u16, Address), BootInstant>>,
+    former: Mutex<FormerAddresses>,
     wanted: Notify,
     closed: AtomicBool,
     server: String,
@@ -101,6 +104,7 @@ impl Router {
             predecessors: Arc::default(),
             links: Mutex::default(),
             asked: Mutex::default(),
+            former: Mutex::default(),
             wanted: Notify::new(),
             closed: AtomicBool::new(false),
             server,
@@ -155,8 +159,9 @@ impl Router {
         let Some(owner) = map.owner(slot) else { return false };
         let mut asked = locked(&self.asked);
         self.forget_asked(&mut asked);
-        let links = locked(&self.links);
-        let counts = |address: &&Address| *address == owner || asked.contains_key(&(slot, (*address).clone()));
+        let (former, links) = (locked(&self.former), locked(&self.links));
+        let counts =
+            |address: &&Address| former.present(address) == owner || asked.contains_key(&(slot, (*address).clone()));
         links.contains_key(owner)
             && links.iter().filter(|(address, _)| counts(address)).all(|(_, used)| used.link.is_settled(first))
     }
@@ -305,7 +310,7 @@ impl Router {
             return None;
         }
         let redis::ErrorKind::Server(kind) = error.kind() else { return None };
-        let named = || Address::told(error.redirect_node()?.0, node);
+        let named = || Some(self.nodes.map().named(Address::told(error.redirect_node()?.0, node)?));
         match kind {
             Ask => match named() {
                 Some(target) => {
@@ -406,6 +411,8 @@ impl Router {
         }
         log(|| tracing::info!(server = self.server, "the cluster's slots are served by other nodes now"));
         locked(&self.asked).retain(|(slot, address), _| map.owner(*slot) != Some(address));
+        let now = SystemClock.now();
+        map.renamed(&present).for_each(|(from, to)| locked(&self.former).add(from, to, now));
         self.nodes.replace(map);
         self.nodes.map().masters().for_each(|master| drop(self.link(master)));
         self.predecessors.changed();
@@ -417,8 +424,10 @@ impl Router {
         let (map, now) = (self.nodes.map(), SystemClock.now());
         let mut asked = locked(&self.asked);
         self.forget_asked(&mut asked);
+        let former = locked(&self.former);
         locked(&self.links).retain(|address, used| {
             let stays = map.is_master(address)
+                || former.present(address) != address
                 || now.since(used.at) < UNUSED
                 || asked.keys().any(|(_, asked)| asked == address);
             if !stays {
@@ -428,11 +437,13 @@ impl Router {
         });
     }
 
-    /// Forgets the nodes that were asked so long ago that nothing can be left of it.
+    /// Forgets the nodes that were asked, and had another address, so long ago that nothing can be left of it.
     fn forget_asked(&self, asked: &mut HashMap<(u16, Address), BootInstant>) {
-        if !asked.is_empty() {
+        let mut former = locked(&self.former);
+        if !asked.is_empty() || !former.is_empty() {
             let (now, matters) = (SystemClock.now(), self.predecessors.afterlife(self.opener.op_timeout));
             asked.retain(|_, at| now.since(*at) < matters);
+            former.forget(now, matters);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) async fn first(opener: &Opener, seeds: &[Address], server: &str) -> R
     for some in seeds.chunks(ASKED / 2) {
         let asking = some.iter().map(async |seed| view(opener.commands(seed).await?, seed).await);
         let (views, failed) = gather(asking, opener.connect_timeout()).await;
-        let map = memory.map(&views, SystemClock.now());
+        let map = memory.map(&views, SystemClock.now(), |_| false);
         if !map.serves_nothing() {
             return Ok((map, memory));
         }
@@ -70,7 +70,7 @@ pub(super) async fn for_ever(router: Arc<Router>, memory: Arc<Mutex<Memory>>) {
         }
         let asking = chosen(&router, wanted).into_iter().map(async |(node, commands)| view(commands, &node).await);
         let (views, _) = gather(asking, PATIENCE).await;
-        let map = memory.lock().await.map(&views, SystemClock.now());
+        let map = memory.lock().await.map(&views, SystemClock.now(), |node| router.present(node).is_some());
         let changed = !map.serves_nothing() && !router.is_closed() && router.adopt(map);
         if changed || !wanted {
             pause = pauses();
