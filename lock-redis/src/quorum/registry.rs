@@ -90,7 +90,6 @@ impl PendingReleases {
     }
 
     /// Returns the number of pending releases.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries().len()
     }

@@ -1,11 +1,12 @@
 //! A server that was away when a hold ended, and has it for longer than its TTL: for as long as it was extended by hand. It is told when
 //! it is back.
 
-use lock_redis::{GrantId, LeaseOptions, MutexGuard, QuorumConfig, QuorumLocks};
+use futures_util::future::join_all;
+use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
 use lock_testkit::faults::Injected;
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 
-use crate::servers::{ALL, Servers, eventually, hasty, key, ms};
+use crate::servers::{ALL, PROMPTLY, Servers, eventually, hasty, key, long, ms};
 
 /// The server that is away for a while.
 const AWAY: usize = 3;
@@ -110,6 +111,32 @@ async fn a_server_that_was_away_hears_of_a_release_that_its_client_did_last_of_a
     eventually("no server has it", ms(8000), async || servers.holding(ALL, "last", grant).await.is_empty()).await;
     let is_gone = async || link.0.open_connections() == 0;
     eventually("the client, which is gone, has no connection", ms(8000), is_gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_away_hears_of_thousands_of_releases_that_its_client_did_last_of_all() {
+    // More than one operation timeout has time for if some are sent in each second.
+    const MANY: i64 = 6000;
+    let Some(servers) = Servers::start().await else { return };
+    let (link, config) = Link::of(&servers);
+    let options = ClientOptions::default().with_op_timeout(ms(4000)).with_lease(long());
+    let locks = QuorumLocks::connect_with(config.with_client(options)).await.unwrap();
+    let last = servers.hold_everywhere(&locks.mutex("last")).await;
+    let mutexes = (1..MANY).map(|number| locks.mutex(number.to_string())).collect::<Vec<_>>();
+    let others = join_all(mutexes.iter().map(Mutex::lock)).await.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+    let has_all = async || (servers.run(AWAY, &["DBSIZE"]).await.as_int() == Some(MANY)).then_some(());
+    eventually("that server has them too", PROMPTLY, has_all).await;
+    drop((locks, mutexes));
+    let faults = link.cut().await;
+    for released in join_all(others.into_iter().map(MutexGuard::release)).await {
+        released.unwrap();
+    }
+    last.release().await.unwrap();
+    assert_eq!(servers.run(AWAY, &["DBSIZE"]).await.as_int(), Some(MANY));
+    for fault in faults {
+        fault.heal().unwrap();
+    }
+    servers.have_nothing_left(ALL).await;
 }
 
 /// It would keep the others from a majority when another server is down, although the lock was left for less.

@@ -25,7 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The number of operations whose last answers are waited for at once, and of those that stand before them.
 const MOST: usize = 16_384;
 
-/// The most pending releases that are sent to one server at each look: whoever asks for a lock meanwhile waits behind them.
+/// The most pending releases that are sent to one server at each look: whoever asks for a lock meanwhile waits behind them. When the
+/// client is gone nobody does, and the next ones follow as soon as these are confirmed.
 const OWED_AT_ONCE: usize = 1024;
 
 /// The rest of an operation for which no caller waits.
@@ -102,7 +103,10 @@ async fn run(
             look_at = now.plus(LOOK_EVERY);
             for member in &*members {
                 let room = MOST.saturating_sub(rest.len()).min(OWED_AT_ONCE);
-                rest.extend(member.send_pending(room));
+                match over_at {
+                    Some(over_at) => rest.push(Box::pin(member.clone().send_all_pending(room, over_at))),
+                    None => rest.extend(member.send_pending(room)),
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::{Error, GrantId, Phase};
 use tokio::sync::Notify;
@@ -111,6 +111,17 @@ impl Member {
         }
         let until = now.plus(self.op_timeout);
         self.pending.send(most, |pending_release| self.clone().release(pending_release, until).map(drop).boxed())
+    }
+
+    /// Sends the pending releases until `over_at`, so many at most at once, for as long as the server confirms any of them.
+    pub(super) async fn send_all_pending(self: Arc<Self>, most: usize, over_at: BootInstant) {
+        while SystemClock.now() < over_at {
+            let (sent, before) = (self.send_pending(most), self.pending.len());
+            join_all(sent).await;
+            if self.pending.len() >= before {
+                break;
+            }
+        }
     }
 
     /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
