@@ -1,7 +1,6 @@
 //! Releases, cancellations and changes of what is held: take it back, undo that, let it end by itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::clock::BootInstant;
 use lock_core::driver::{Attempt, Cancelled, Released};
@@ -268,7 +267,7 @@ impl AskOnDrop<'_> {
 impl Drop for AskOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.queues.ask_after(self.lock, Duration::ZERO);
+            self.queues.news_lost(self.lock);
         }
     }
 }

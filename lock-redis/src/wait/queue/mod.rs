@@ -23,6 +23,8 @@ pub(crate) struct WaitQueues {
     waiters: Mutex<Waiters<Arc<Keys>, Arc<Notify>>>,
     /// Whether any lock is waited for or counts as busy; most clients most of the time have none.
     any: AtomicBool,
+    /// The last instant at which a reply was lost that may have named the next holder of a lock.
+    lost_at: Mutex<Option<BootInstant>>,
     /// Wakes the heartbeat task when something is due earlier than it thinks.
     pub(crate) wake: Notify,
 }
@@ -92,6 +94,13 @@ impl WaitQueues {
         }
     }
 
+    /// Asks for this lock at once: a reply was lost that may have named its next holder. That may also be one whose request to wait is on
+    /// its way; it asks when it is queued.
+    pub(crate) fn news_lost(&self, lock: &str) {
+        *self.lost_at() = Some(SystemClock.now());
+        self.ask_after(lock, Duration::ZERO);
+    }
+
     /// Goes on at a lock where more waiters find room than one run of a script lets in.
     pub(crate) fn go_on(&self, keys: Arc<Keys>) {
         self.lock().go_on(keys);
@@ -147,6 +156,11 @@ impl WaitQueues {
         if ask {
             self.wake.notify_one();
         }
+    }
+
+    fn lost_at(&self) -> MutexGuard<'_, Option<BootInstant>> {
+        // Each critical section is one statement.
+        self.lost_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiters<Arc<Keys>, Arc<Notify>>> {

@@ -194,6 +194,19 @@ fn a_heartbeat_that_fails_is_tried_again_at_once_if_that_was_asked_for_meanwhile
 }
 
 #[test]
+fn a_waiter_that_had_asked_before_news_were_lost_is_asked_for_as_soon_as_it_is_queued() {
+    for is_before in [true, false] {
+        let (waiters, keys, nonce) = waiters();
+        let place = waiters.enter(nonce, &keys);
+        let before = SystemClock.now();
+        waiters.news_lost(&keys.lock);
+        let sent_at = if is_before { before } else { SystemClock.now().plus(Duration::from_millis(1)) };
+        place.queued(queued(sent_at, 1, 0));
+        assert_eq!(waiters.due(1).0.len(), usize::from(is_before));
+    }
+}
+
+#[test]
 fn what_a_guard_of_this_client_holds_is_no_news() {
     let (waiters, keys, _) = waiters();
     let places: Vec<_> = (0..=ASKED).map(|_| waiters.enter(GrantId::random().unwrap(), &keys)).collect();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lock_core::GrantId;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
@@ -36,6 +37,10 @@ impl WaiterGuard {
             waiters.queued(now, self.nonce, &self.keys, reply)
         };
         self.queues.perform(actions);
+        let lost_at = *self.queues.lost_at();
+        if lost_at.is_some_and(|lost_at| reply.sent_at <= lost_at) {
+            self.queues.ask_after(&self.keys.lock, Duration::ZERO);
+        }
     }
 
     /// Since when the server owes an answer about this lock.
