@@ -35,7 +35,7 @@ const HOLES: usize = 64;
 /// // The runtime of that task ends before anything is sent.
 /// assert_eq!(batch.give_up(), ["third"]);
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch<T> {
     /// In the order of their places. Whoever has gone away leaves a hole.
     waiting: VecDeque<(BatchPlace, Option<BatchRequest<T>>)>,
@@ -46,14 +46,14 @@ pub struct Batch<T> {
     is_seen_to: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct BatchRequest<T> {
     what: T,
     bytes: usize,
 }
 
 /// The place of a request among all that ever waited in a [`Batch`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchPlace(u64);
 
 /// The place of a new request in a [`Batch`], and whether its caller must start the task that sends.
