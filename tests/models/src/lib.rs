@@ -7,6 +7,7 @@
 //!
 //! `cargo test -p models` explores all of them.
 
+pub mod batch;
 pub mod handover;
 pub mod lease;
 pub mod permits;
