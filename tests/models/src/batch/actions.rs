@@ -4,11 +4,13 @@ use super::attempt::Phase;
 use super::client::Sender;
 use super::{BatchedAttempts, MOST, State};
 
-/// The actions that can come next; the number is an attempt's.
+/// The actions that can come next; the number is an attempt's, or that of a task that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// The attempt comes, and joins the batch.
     Come(usize),
+    /// It comes, and those who wait are enough to be sent at once.
+    ComeAsEnough(usize),
     /// Its future is dropped.
     GiveUp(usize),
     /// Its time is over.
@@ -20,15 +22,15 @@ pub enum Action {
     /// It is released or cancelled.
     End(usize),
     /// The task that sends looks whether anybody waits, and for a connection.
-    Look,
+    Look(usize),
     /// It takes a batch of so many at most: it has as many turns.
-    Take(usize),
+    Take(usize, usize),
     /// It has no turn: its connection was given up before.
-    Return,
+    Return(usize),
     /// It puts the batch into the connection's queue.
-    Put,
+    Put(usize),
     /// It dies.
-    Die,
+    Die(usize),
     /// The task dies that waits for the answer to this attempt's batch.
     Forsake(usize),
     /// The server carries out the next request.
@@ -65,6 +67,9 @@ impl BatchedAttempts {
             // They come in their order.
             Phase::Idle if client.attempts[..at].iter().all(|other| other.phase != Phase::Idle) => {
                 actions.push(Action::Come(at));
+                if self.hurries && client.has_waiting() && client.senders.len() < 2 {
+                    actions.push(Action::ComeAsEnough(at));
+                }
             }
             Phase::Alone if link.is_up && !attempt.is_late => actions.push(Action::Ask(at)),
             Phase::Holding | Phase::Undoing if link.is_up => actions.push(Action::End(at)),
@@ -83,19 +88,23 @@ impl BatchedAttempts {
 
     pub(super) fn sender_actions(&self, state: &State, actions: &mut Vec<Action>) {
         let State { client, link, .. } = state;
-        match &client.sender {
-            None => return,
-            Some(Sender::Looking) => actions.push(Action::Look),
-            Some(Sender::Waiting { over }) => {
-                actions.extend((1..=MOST).map(Action::Take));
-                if !link.is_present(*over) {
-                    actions.push(Action::Return);
+        for (number, sender) in client.senders.iter().enumerate() {
+            match sender {
+                Sender::Looking => actions.push(Action::Look(number)),
+                Sender::Waiting { over } => {
+                    // Whoever takes has the lock `sending`.
+                    if client.taken().is_empty() {
+                        actions.extend((1..=MOST).map(|most| Action::Take(number, most)));
+                    }
+                    if !link.is_present(*over) {
+                        actions.push(Action::Return(number));
+                    }
                 }
+                Sender::Sending { .. } => actions.push(Action::Put(number)),
             }
-            Some(Sender::Sending { .. }) => actions.push(Action::Put),
-        }
-        if state.deaths > 0 {
-            actions.push(Action::Die);
+            if state.deaths > 0 {
+                actions.push(Action::Die(number));
+            }
         }
     }
 
@@ -114,7 +123,7 @@ impl BatchedAttempts {
             actions.push(Action::ServeFormer);
         }
         // The turns of a connection end with it, long before.
-        let is_sent_there = client.sends_over().is_some_and(|over| !link.is_present(over));
+        let is_sent_there = client.send_over().any(|over| !link.is_present(over));
         if !self.kills && !link.is_over && !is_sent_there {
             actions.push(Action::Expire);
         }

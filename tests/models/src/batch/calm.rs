@@ -34,6 +34,7 @@ fn urgency(action: Action) -> u8 {
         Action::Come(_) => 3,
         Action::End(_) => 4,
         Action::LoseReplies => 5,
+        Action::ComeAsEnough(_) => 6,
         _ => 2,
     }
 }

@@ -2,7 +2,7 @@
 //! (`docs/decisions/0048-a-model-of-what-goes-together.md`).
 //!
 //! The machine that ships decides which of them are next (`lock_core::driver::Batch`). `client/` is its shell, as in `lock-redis`
-//! (`client/link/batches.rs`, `client/links/`, `release.rs`): the task that sends, the leaving, the going on by itself, and the cancellation.
+//! (`client/link/batches.rs`, `client/links/`, `release.rs`): the tasks that send, the leaving, the going on by itself, and the cancellation.
 //! `server.rs` is the server. Attempts come in one order, join, give up, or have no time left. The task that sends dies, and so does one
 //! that waits for an answer. Connections break with requests still under way, which are carried out later or never. The server refuses a
 //! batch, or a part of it.
@@ -47,6 +47,8 @@ pub struct BatchedAttempts {
     pub locks: &'static [u8],
     /// Whether a batch is a pipeline, of which a part may be carried out. Otherwise it is a script.
     pub is_pipeline: bool,
+    /// Whether those who wait may be enough to be sent at once, before the task that sees to them runs.
+    pub hurries: bool,
     /// Whether a new connection ends the one before at the server.
     pub kills: bool,
     /// The number of attempts that give up.
@@ -114,7 +116,8 @@ impl BatchedAttempts {
         let State { server, client, link, .. } = state;
         let mutant = self.mutant;
         match action {
-            Action::Come(at) => client.comes(at),
+            Action::Come(at) => client.comes(at, false),
+            Action::ComeAsEnough(at) => client.comes(at, true),
             Action::GiveUp(at) => {
                 state.gone -= 1;
                 client.gives_up(at, mutant);
@@ -127,17 +130,13 @@ impl BatchedAttempts {
             Action::TimeOut(at) => client.is_timed_out(at, mutant),
             Action::Ask(at) => client.asks(at, link, self.kills, mutant),
             Action::End(at) => client.ends(at, link),
-            Action::Look => client.looks(link, mutant),
-            Action::Take(most) => {
-                if let Some(Sender::Waiting { over }) = client.sender {
-                    client.takes(most, over, mutant);
-                }
-            }
-            Action::Return => client.sender = Some(Sender::Looking),
-            Action::Put => client.puts(link, mutant),
-            Action::Die => {
+            Action::Look(sender) => client.looks(sender, link, mutant),
+            Action::Take(sender, most) => client.takes(sender, most, mutant),
+            Action::Return(sender) => client.senders[sender] = Sender::Looking,
+            Action::Put(sender) => client.puts(sender, link, mutant),
+            Action::Die(sender) => {
                 state.deaths -= 1;
-                client.dies(mutant);
+                client.dies(sender, mutant);
             }
             Action::Forsake(at) => {
                 state.deaths -= 1;
@@ -222,7 +221,8 @@ impl State {
         }
     }
 
+    /// Whether every attempt has come to its end, and no task is left that sends.
     fn is_done(&self) -> bool {
-        self.client.attempts.iter().all(Attempt::is_done)
+        self.client.attempts.iter().all(Attempt::is_done) && self.client.senders.is_empty()
     }
 }

@@ -30,9 +30,8 @@ pub(super) fn of(model: &BatchedAttempts) -> Vec<Property<BatchedAttempts>> {
         Property::always("nothing is left", |_, state: &State| state.have_nothing(&[Outcome::Ended])),
         Property::always("nobody fails for others", |_, state: &State| !state.client.failed_for_others),
         Property::always("somebody sends what waits", |_, state: &State| {
-            !state.client.has_waiting() || state.client.sender.is_some()
+            !state.client.has_waiting() || !state.client.senders.is_empty()
         }),
-        Property::always("one task sends", |_, state: &State| !state.client.had_two_senders),
         Property::always("attempts get on", |model: &BatchedAttempts, state: &State| {
             // What is under way leads to a state without it.
             !state.link.is_quiet() || model.comes_to_rest(state)
@@ -47,6 +46,9 @@ pub(super) fn of(model: &BatchedAttempts) -> Vec<Property<BatchedAttempts>> {
                 .any(|sent| is_told(Answer::Held)(sent))
         }),
     ];
+    if model.hurries {
+        properties.push(Property::sometimes("two tasks send", |_, state: &State| state.client.senders.len() > 1));
+    }
     if model.kills {
         properties.push(Property::always("a cancellation comes last", |_, state: &State| !state.server.was_overtaken));
     }

@@ -7,6 +7,7 @@ use models::{explore, refuted};
 const CALM: BatchedAttempts = BatchedAttempts {
     locks: &[0, 0, 1],
     is_pipeline: false,
+    hurries: false,
     kills: true,
     gone: 0,
     late: 0,
@@ -95,6 +96,15 @@ fn holds_while_two_things_go_wrong() {
 }
 
 #[test]
+fn holds_while_two_tasks_send() {
+    for calm in [CALM, GONE, LATE, CUT, DOUBT, DEATH, REFUSAL, PIPELINE] {
+        explore(BatchedAttempts { hurries: true, ..calm });
+    }
+    explore(BatchedAttempts { hurries: true, cuts: 1, ..DEATH });
+    explore(BatchedAttempts { hurries: true, cuts: 1, ..GONE });
+}
+
+#[test]
 fn holds_for_two_batches() {
     let locks = &[0, 1, 0, 2];
     explore(BatchedAttempts { locks, ..CUT });
@@ -105,7 +115,7 @@ fn holds_for_two_batches() {
 
 refuted! {
     the_task_that_sends_asks_whether_it_ends: EndsUnasked by "somebody sends what waits" in CALM,
-    the_task_that_sends_ends_when_it_is_told_so: SendsOn by "one task sends" in CALM,
+    the_task_that_sends_ends_when_it_is_told_so: SendsOn by "attempts get on" in CALM,
     a_task_that_dies_gives_up_its_batch: DeadSenderKeepsBatch by "somebody sends what waits" in DEATH,
     what_is_left_after_the_taking_may_have_been_sent: LeftIsUnsent by "what was not sent is not granted" in GONE,
     a_cancellation_waits_for_its_batch: CancelHurries by "a cancellation comes last" in GONE,

@@ -16,11 +16,10 @@ pub(super) struct Client {
     pub(super) attempts: Vec<Attempt>,
     /// The machine has attempts by their position.
     batch: Batch<usize>,
-    pub(super) sender: Option<Sender>,
+    /// The tasks that send. There is a second one for a moment where enough wait to be sent at once.
+    pub(super) senders: Vec<Sender>,
     /// Batches that are to be sent again, by a mistake.
     pub(super) again: Vec<Vec<usize>>,
-    /// Whether two tasks ever sent at once.
-    pub(super) had_two_senders: bool,
     /// Whether an attempt was ever told a second outcome.
     pub(super) told_twice: bool,
     /// Whether an attempt ever failed, or was left without an outcome, with which nothing had gone wrong.
@@ -33,9 +32,8 @@ impl Client {
         Self {
             attempts: vec![Attempt::new(); attempts],
             batch: Batch::default(),
-            sender: None,
+            senders: Vec::new(),
             again: Vec::new(),
-            had_two_senders: false,
             told_twice: false,
             failed_for_others: false,
         }
@@ -50,13 +48,12 @@ impl Client {
         self.batch.clone().leave(place).is_some()
     }
 
-    /// An attempt joins the batch.
-    pub(super) fn comes(&mut self, at: usize) {
+    /// An attempt joins the batch, which may be enough then to be sent at once.
+    pub(super) fn comes(&mut self, at: usize, is_enough: bool) {
         let Joined { place, sees_to_it } = self.batch.join(at, 1);
         self.attempts[at].phase = Phase::Together(place);
-        if sees_to_it {
-            self.had_two_senders |= self.sender.is_some();
-            self.sender = Some(Sender::Looking);
+        if sees_to_it || is_enough {
+            self.senders.push(Sender::Looking);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The task that sends the batches: `Sender` of `client/link/batches.rs`.
+//! The tasks that send the batches: `Sender` of `client/link/batches.rs`. The number of one is its place among them.
 
 use super::Client;
 use crate::batch::Mutant;
@@ -7,7 +7,7 @@ use crate::batch::wire::{Link, Request};
 /// The most bytes of a batch: more than there are.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// The task that sends, and where it stands.
+/// A task that sends, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::batch) enum Sender {
     /// It looks whether anybody waits, and for a connection.
@@ -18,36 +18,44 @@ pub(in crate::batch) enum Sender {
     Sending { over: u8, batch: Vec<usize> },
 }
 
-impl Client {
-    /// The batch that was taken, and is in no connection's queue yet.
+impl Sender {
+    /// The batch that it has taken, and that is in no connection's queue yet.
     pub(in crate::batch) fn taken(&self) -> &[usize] {
-        match &self.sender {
-            Some(Sender::Sending { batch, .. }) => batch,
-            _ => &[],
+        match self {
+            Self::Sending { batch, .. } => batch,
+            Self::Looking | Self::Waiting { .. } => &[],
         }
     }
+}
 
-    /// The number of the connection that the task that sends has chosen.
-    pub(in crate::batch) fn sends_over(&self) -> Option<u8> {
-        match self.sender {
-            Some(Sender::Waiting { over } | Sender::Sending { over, .. }) => Some(over),
-            Some(Sender::Looking) | None => None,
-        }
+impl Client {
+    /// The batch that was taken, and is in no connection's queue yet: one at most, as the lock `sending` is held.
+    pub(in crate::batch) fn taken(&self) -> &[usize] {
+        self.senders.iter().map(Sender::taken).find(|batch| !batch.is_empty()).unwrap_or_default()
+    }
+
+    /// The numbers of the connections that the tasks that send have chosen.
+    pub(in crate::batch) fn send_over(&self) -> impl Iterator<Item = u8> {
+        self.senders.iter().filter_map(|sender| match sender {
+            Sender::Waiting { over } | Sender::Sending { over, .. } => Some(*over),
+            Sender::Looking => None,
+        })
     }
 
     /// Ends, or has a connection.
-    pub(in crate::batch) fn looks(&mut self, link: &Link, mutant: Option<Mutant>) {
+    pub(in crate::batch) fn looks(&mut self, sender: usize, link: &Link, mutant: Option<Mutant>) {
         if self.batch.ends() && mutant != Some(Mutant::SendsOn) {
-            self.sender = None;
+            self.senders.remove(sender);
         } else if link.is_up {
-            self.sender = Some(Sender::Waiting { over: link.number });
+            self.senders[sender] = Sender::Waiting { over: link.number };
         } else {
-            self.dies(mutant);
+            self.dies(sender, mutant);
         }
     }
 
     /// Takes the next batch: it has so many turns. A single request goes on by itself.
-    pub(in crate::batch) fn takes(&mut self, most: usize, over: u8, mutant: Option<Mutant>) {
+    pub(in crate::batch) fn takes(&mut self, sender: usize, most: usize, mutant: Option<Mutant>) {
+        let Sender::Waiting { over } = self.senders[sender] else { return };
         let taken = self.batch.take(most, MOST_BYTES);
         // Whoever has no time left is not sent, and finds that out by itself.
         let (late, batch): (Vec<_>, Vec<_>) = taken.into_iter().partition(|at| self.attempts[*at].is_late);
@@ -56,19 +64,21 @@ impl Client {
             if mutant != Some(Mutant::SingleIsForgotten) {
                 self.go_on(&batch);
             }
-            self.sender = Some(Sender::Looking);
+            self.senders[sender] = Sender::Looking;
             return;
         }
         for at in &batch {
             self.attempts[*at].sent_over = Some(over);
         }
-        self.sender = Some(Sender::Sending { over, batch });
+        self.senders[sender] = Sender::Sending { over, batch };
     }
 
     /// Puts the batch into the connection's queue.
-    pub(in crate::batch) fn puts(&mut self, link: &mut Link, mutant: Option<Mutant>) {
-        let Some(Sender::Sending { over, batch }) = self.sender.take() else { return };
-        self.sender = (mutant != Some(Mutant::EndsUnasked)).then_some(Sender::Looking);
+    pub(in crate::batch) fn puts(&mut self, sender: usize, link: &mut Link, mutant: Option<Mutant>) {
+        let Sender::Sending { over, batch } = self.senders.remove(sender) else { return };
+        if mutant != Some(Mutant::EndsUnasked) {
+            self.senders.insert(sender, Sender::Looking);
+        }
         if mutant == Some(Mutant::CrossesReconnect) {
             batch.iter().for_each(|at| self.attempts[*at].sent_over = Some(link.number));
         }
@@ -78,9 +88,8 @@ impl Client {
     }
 
     /// Ends before its work is done: by a panic, with its runtime, or without a connection.
-    pub(in crate::batch) fn dies(&mut self, mutant: Option<Mutant>) {
-        let batch = self.taken().to_vec();
-        self.sender = None;
+    pub(in crate::batch) fn dies(&mut self, sender: usize, mutant: Option<Mutant>) {
+        let batch = self.senders.remove(sender).taken().to_vec();
         // Noted as sent, it counts as that.
         self.loses(&Request::Batch(batch), mutant);
         if mutant != Some(Mutant::DeadSenderKeepsBatch) {
