@@ -1,5 +1,7 @@
 //! The attempts of this client that wait, and those that gave up: what it may have at the server, by attempt.
 
+use std::collections::BTreeMap;
+
 use lock_core::GrantId;
 use lock_core::driver::IdMap;
 
@@ -14,15 +16,15 @@ pub(crate) struct Registry<W, L> {
     waiting: IdMap<GrantId, W>,
     /// Attempts that gave up: none of them ever becomes a guard, so a grant to one is released at once. Kept until their
     /// cancellation is confirmed, as long as there are not too many: one that could not be cancelled for longer than the core tries may
-    /// have its place in the queue all the same, which others keep alive.
-    abandoned: IdMap<GrantId, L>,
+    /// have its place in the queue all the same, which others keep alive. In order: they are also found by the beginning of an id.
+    abandoned: BTreeMap<GrantId, L>,
     /// Grants to such attempts.
     unwanted: Vec<(GrantId, L)>,
 }
 
 impl<W, L> Default for Registry<W, L> {
     fn default() -> Self {
-        Self { waiting: IdMap::default(), abandoned: IdMap::default(), unwanted: Vec::new() }
+        Self { waiting: IdMap::default(), abandoned: BTreeMap::new(), unwanted: Vec::new() }
     }
 }
 
@@ -61,10 +63,9 @@ impl<W, L> Registry<W, L> {
     /// Everything there is, in order, and of each waiter this part.
     pub(crate) fn sorted<P: Ord>(&self, part: impl Fn(&W) -> P) -> (Vec<(GrantId, P)>, Vec<GrantId>, Vec<GrantId>) {
         let mut waiting: Vec<_> = self.waiting.iter().map(|(nonce, waiter)| (*nonce, part(waiter))).collect();
-        let mut abandoned: Vec<_> = self.abandoned.keys().copied().collect();
+        let abandoned = self.abandoned.keys().copied().collect();
         let mut unwanted: Vec<_> = self.unwanted.iter().map(|(nonce, _)| *nonce).collect();
         waiting.sort_unstable();
-        abandoned.sort_unstable();
         unwanted.sort_unstable();
         (waiting, abandoned, unwanted)
     }
@@ -77,9 +78,12 @@ impl<W, L> Registry<W, L> {
         unwanted
     }
 
-    /// Whether any attempt that gave up is such a one.
-    pub(crate) fn any_abandoned(&self, is_such: impl Fn(GrantId) -> bool) -> bool {
-        self.abandoned.keys().any(|nonce| is_such(*nonce))
+    /// Whether any attempt that gave up has an id that begins with these digits.
+    pub(crate) fn any_abandoned(&self, beginning: &str) -> bool {
+        let least = || format!("{beginning:0<width$}", width = GrantId::LENGTH).parse::<GrantId>().ok();
+        let least = if self.abandoned.is_empty() { None } else { least() };
+        let next = least.and_then(|least| self.abandoned.range(least..).next());
+        next.is_some_and(|(nonce, _)| nonce.encode(&mut [0; GrantId::LENGTH]).starts_with(beginning))
     }
 
     /// Takes so many of the grants that nobody wants any more at most, to be released.
@@ -97,5 +101,33 @@ impl<W, L> Registry<W, L> {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.abandoned.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_gave_up_is_found_by_the_beginning_of_its_id() {
+        let id = |first: char| format!("{first}1234567{}", "f".repeat(24)).parse::<GrantId>().unwrap();
+        let mut registry = Registry::<(), ()>::default();
+        assert!(!registry.any_abandoned("51234567ffffffff"), "there is none");
+        for first in ['2', '5', '9'] {
+            registry.deregister(id(first), Some(()));
+        }
+        registry.register(id('6'), ());
+        for (beginning, is_one) in [
+            ("51234567ffffffff", true),
+            ("21234567ffffffff", true),
+            ("51234567fffffffe", false),
+            ("61234567ffffffff", false),
+            ("ffffffffffffffff", false),
+            ("no digits at all", false),
+        ] {
+            assert_eq!(registry.any_abandoned(beginning), is_one, "{beginning}");
+        }
+        registry.forget(id('5'));
+        assert!(!registry.any_abandoned("51234567ffffffff"));
     }
 }

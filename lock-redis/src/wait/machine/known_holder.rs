@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use lock_core::GrantId;
 use lock_core::clock::BootInstant;
 
 use super::Pause;
@@ -27,11 +26,6 @@ impl KnownHolder {
     pub(crate) fn beginning(&self) -> &str {
         // It was made of a text.
         std::str::from_utf8(&self.nonce).unwrap_or_default()
-    }
-
-    /// Whether it may be the grant of this attempt.
-    pub(crate) fn is(&self, nonce: GrantId) -> bool {
-        nonce.encode(&mut [0; GrantId::LENGTH]).as_bytes().starts_with(&self.nonce)
     }
 
     /// Whether its lease lasts at least until this instant. A lease may be extended, and never ends earlier while the same

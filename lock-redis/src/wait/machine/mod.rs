@@ -264,7 +264,7 @@ impl<L: Lock, W: Clone> Waiters<L, W> {
         let Self { registry, queues, agenda, .. } = self;
         let Some(queue) = queues.get_mut(due.lock.name()).filter(|_| !due.nonces.is_empty()) else { return actions };
         // The news of a grant to an attempt that gave up were lost: a long heartbeat brings them.
-        if reply.holder.is_some_and(|holder| registry.any_abandoned(|nonce| holder.is(nonce))) {
+        if reply.holder.is_some_and(|holder| registry.any_abandoned(holder.beginning())) {
             queue.stays_due(agenda, now);
             return actions;
         }
