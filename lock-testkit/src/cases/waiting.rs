@@ -223,20 +223,24 @@ pub(super) async fn no_waiter_is_starved_by_the_others(cx: Arc<Cx>) -> Verdict {
     for _ in 0..WAITERS {
         locks.push(cx.contender().await?.with_ttl(ttl()));
     }
-    // However long it took to connect and to begin, everybody competes for the same time: until each has had a turn.
-    let (begun, until) = (Arc::new(Barrier::new(WAITERS)), Arc::new(OnceLock::new()));
+    // However long it took to connect and to begin, everybody competes for the same time: until each has had a turn since all are in
+    // each other's way.
+    let (begun, span) = (Arc::new(Barrier::new(WAITERS)), Arc::new(OnceLock::new()));
     let served = Arc::new(AtomicUsize::new(0));
     let mut waiters = Vec::new();
     for lock in locks {
-        let (begun, until, served) = (begun.clone(), until.clone(), served.clone());
+        let (begun, span, served) = (begun.clone(), span.clone(), served.clone());
         waiters.push(tokio::spawn(async move {
             begun.wait().await;
-            let until = *until.get_or_init(|| Instant::now() + promptly());
+            let (since, until) = *span.get_or_init(|| {
+                let now = Instant::now();
+                (now + ms(1000), now + promptly())
+            });
             let mut grants = 0_u32;
             while Instant::now() < until && served.load(Ordering::SeqCst) < WAITERS {
                 let held = lock.lock().await?;
                 // Who gets it when the others have stopped was starved by them.
-                if Instant::now() < until {
+                if (since..until).contains(&Instant::now()) {
                     served.fetch_add(usize::from(grants == 0), Ordering::SeqCst);
                     grants += 1;
                 }
