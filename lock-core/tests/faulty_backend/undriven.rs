@@ -2,19 +2,35 @@
 
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use lock_core::Client;
+use tokio::runtime::{Handle, Runtime};
 
-use crate::lab::{Lab, eventually};
+use crate::lab::{Faulty, Lab, eventually};
 use crate::runtimes::{end, runtime};
 
 /// Some renewals of a lease of ten seconds.
 const LONG: Duration = Duration::from_secs(90);
 
+/// A client of one runtime, and another runtime for its holders.
+struct Scene {
+    home: Runtime,
+    here: Runtime,
+    lab: Lab,
+    locks: Client<Faulty>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (home, here) = (runtime(), runtime());
+        let lab = Lab::new();
+        let locks = home.block_on(async { lab.connect() });
+        Self { home, here, lab, locks }
+    }
+}
+
 #[test]
 fn a_lock_is_renewed_on_its_holders_runtime_when_the_clients_has_ended_and_nobody_drives_many_others() {
-    let (home, here) = (runtime(), runtime());
-    let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
+    let Scene { home, here, lab, locks } = Scene::new();
     let taken = async |name: &str| locks.mutex(name).lock().await.unwrap();
     let others = ["b", "c", "d", "e", "f", "g", "h", "i"].map(|name| {
         let other = runtime();
@@ -34,9 +50,7 @@ fn a_lock_is_renewed_on_its_holders_runtime_when_the_clients_has_ended_and_nobod
 
 #[test]
 fn a_lock_is_renewed_on_its_holders_runtime_while_nobody_drives_the_clients() {
-    let (home, here) = (runtime(), runtime());
-    let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
+    let Scene { home, here, lab, locks } = Scene::new();
     here.block_on(async {
         let guard = locks.mutex("a").lock().await.unwrap();
         let _waits = tokio::spawn(guard.lost());
@@ -50,9 +64,7 @@ fn a_lock_is_renewed_on_its_holders_runtime_while_nobody_drives_the_clients() {
 
 #[test]
 fn a_lock_is_renewed_on_the_runtime_of_whoever_asks_whether_it_is_held() {
-    let (home, here) = (runtime(), runtime());
-    let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
+    let Scene { home, here, lab, locks } = Scene::new();
     here.block_on(async {
         let guard = locks.mutex("a").lock().await.unwrap();
         for _ in 0..LONG.as_secs() {
@@ -65,9 +77,7 @@ fn a_lock_is_renewed_on_the_runtime_of_whoever_asks_whether_it_is_held() {
 
 #[test]
 fn a_dropped_lock_is_released_on_the_runtime_on_which_another_one_is_renewed() {
-    let (home, here) = (runtime(), runtime());
-    let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
+    let Scene { home, here, lab, locks } = Scene::new();
     here.block_on(async {
         let guard = locks.mutex("a").lock().await.unwrap();
         let _waits = tokio::spawn(guard.lost());
@@ -80,9 +90,7 @@ fn a_dropped_lock_is_released_on_the_runtime_on_which_another_one_is_renewed() {
 
 #[test]
 fn a_task_that_stood_still_ends_when_its_runtime_is_driven_again() {
-    let (home, here) = (runtime(), runtime());
-    let lab = Lab::new();
-    let locks = home.block_on(async { lab.connect() });
+    let Scene { home, here, lab, locks } = Scene::new();
     let guard = here.block_on(async {
         let guard = locks.mutex("a").lock().await.unwrap();
         let _waits = tokio::spawn(guard.lost());

@@ -43,7 +43,7 @@ pub enum Action {
     ServeFormer,
     /// Time passes: what was left there is never carried out any more, and what it took has expired.
     Expire,
-    /// What was answered there is not heard any more.
+    /// The answers that came there are not heard any more.
     LoseReplies,
     /// The client takes a reply.
     Hear,

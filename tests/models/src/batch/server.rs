@@ -72,7 +72,7 @@ impl Server {
         }
     }
 
-    /// What came by connections that have ended has expired.
+    /// Ends the grants that came by connections which have ended: they have expired.
     pub(super) fn expire(&mut self) {
         self.locks.iter_mut().for_each(|lock| _ = lock.take_if(|grant| grant.is_late));
     }
