@@ -26,9 +26,8 @@ use crate::owner::Owner;
 /// # Runtime
 /// The background work runs on the tokio runtime on which the client was made, also for locks that are taken on others. When
 /// that one ends, the work goes on upon the runtime of a holder: where a lock was taken, where its loss is waited for, or
-/// where its guard is looked at next. A runtime that exists but is not driven renews nothing: once the work is a second late, it goes on
-/// where a loss is waited for or a guard is looked at, and where nobody does, leases end at their deadlines. A task that waits for a loss,
-/// or works in [`while_held`](crate::Lease::while_held), is told by the timers of its own
+/// where its guard is looked at next. A runtime that exists but is not driven renews nothing: leases then end at their
+/// deadlines. A task that waits for a loss, or works in [`while_held`](crate::Lease::while_held), is told by the timers of its own
 /// runtime, even if the client's has ended or stands still. Whether renewals reach the server from another runtime is
 /// [`Guarantee::RenewalAcrossRuntimes`]. Every runtime needs its timers (`enable_time`). A synchronous program keeps a multi-threaded
 /// runtime and calls `Handle::block_on`: a `current_thread` runtime is not driven between two calls of `block_on`.

@@ -1,16 +1,14 @@
 //! A background task of a client, which runs as long as there is a runtime for it.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::task::Poll;
 
 use futures_util::FutureExt;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 
-use super::runtime::{BackgroundRuntime, spawn_on};
+use super::runtime::BackgroundRuntime;
 use crate::sync::locked;
 
 /// No task runs.
@@ -38,15 +36,13 @@ pub(super) struct Background {
     runtime: BackgroundRuntime,
     /// The number of the task that runs.
     running: AtomicU64,
-    /// The runtime on which the task was started last.
-    runs_on: Mutex<Option<Id>>,
     /// The number that was given out last; locked while a task is started.
     numbers: Mutex<u64>,
 }
 
 impl Background {
     pub(super) fn at(runtime: BackgroundRuntime) -> Self {
-        Self { runtime, running: AtomicU64::new(NONE), runs_on: Mutex::default(), numbers: Mutex::new(NONE) }
+        Self { runtime, running: AtomicU64::new(NONE), numbers: Mutex::new(NONE) }
     }
 
     /// Whether the task runs, or has ended by a panic.
@@ -56,16 +52,6 @@ impl Background {
 
     pub(super) fn is_running(&self) -> bool {
         !matches!(self.running.load(Ordering::SeqCst), NONE | PANICKED)
-    }
-
-    /// The runtime on which the task runs, if it does.
-    pub(super) fn runs_on(&self) -> Option<Id> {
-        locked(&self.runs_on).filter(|_| self.is_running())
-    }
-
-    /// Whether the task of this number runs, and no other one has taken its place.
-    fn is_present(&self, number: u64) -> bool {
-        self.running.load(Ordering::SeqCst) == number
     }
 
     /// The task of this number has ended; whether it was the one that ran.
@@ -79,34 +65,18 @@ pub(super) fn start<T: Carried>(owner: &Arc<T>) {
     start_with(owner, locked(&owner.background().numbers));
 }
 
-/// Has a task on the present runtime take the place of one that runs on a runtime that nobody drives. That one ends when it is polled again.
-pub(super) fn replace<T: Carried>(owner: &Arc<T>) {
-    let mut numbers = locked(&owner.background().numbers);
-    if let Ok(here) = Handle::try_current() {
-        // If this runtime has ended too, the task is started below.
-        let _ = spawn_on(&here, begun(owner, &mut numbers, &here));
-    }
-    start_with(owner, numbers);
-}
-
-/// The next task, which runs from now on.
-fn begun<T: Carried>(
-    owner: &Arc<T>,
-    numbers: &mut u64,
-    runtime: &Handle,
-) -> impl Future<Output = ()> + Send + use<T> + 'static {
-    let background = owner.background();
-    *numbers += 1;
-    *locked(&background.runs_on) = Some(runtime.id());
-    background.running.store(*numbers, Ordering::SeqCst);
-    watched(Alive { owner: owner.clone(), number: *numbers })
-}
-
 fn start_with<'a, T: Carried>(owner: &'a Arc<T>, mut numbers: MutexGuard<'a, u64>) {
     let background = owner.background();
     loop {
         if !background.is_running() {
-            let spawned = background.runtime.spawn(|| owner.runtimes(), |runtime| begun(owner, &mut numbers, runtime));
+            let spawned = background.runtime.spawn(
+                || owner.runtimes(),
+                || {
+                    *numbers += 1;
+                    background.running.store(*numbers, Ordering::SeqCst);
+                    watched(Alive { owner: owner.clone(), number: *numbers })
+                },
+            );
             if spawned.is_none() {
                 return;
             }
@@ -120,16 +90,11 @@ fn start_with<'a, T: Carried>(owner: &'a Arc<T>, mut numbers: MutexGuard<'a, u64
     }
 }
 
-/// The task, which leaves word of a panic, and ends when another one has taken its place.
+/// The task, which leaves word of a panic.
 fn watched<T: Carried>(alive: Alive<T>) -> impl Future<Output = ()> + Send + 'static {
     let task = AssertUnwindSafe(alive.owner.clone().run()).catch_unwind();
     async move {
-        let mut task = pin!(task);
-        let ended = poll_fn(|cx| match alive.owner.background().is_present(alive.number) {
-            true => task.as_mut().poll(cx),
-            false => Poll::Ready(Ok(())),
-        });
-        if let Err(panic) = ended.await {
+        if let Err(panic) = task.await {
             alive.owner.background().ended(alive.number, PANICKED);
             resume_unwind(panic);
         }

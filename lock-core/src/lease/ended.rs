@@ -36,7 +36,7 @@ impl Ended {
 }
 
 /// Waits for the end of one lease: until the keeper tells of it, or until the deadline passes on the clock here, whatever has
-/// become of the keeper. One that stands still on another runtime goes on here.
+/// become of the keeper.
 pub(super) async fn end_of(live: &Arc<LiveGrant>, keeper: &Weak<Keeper>, clock: &dyn Clock) -> Ending {
     loop {
         let noticed = live.noticed();
@@ -52,12 +52,11 @@ pub(super) async fn end_of(live: &Arc<LiveGrant>, keeper: &Weak<Keeper>, clock: 
             continue;
         };
         kept.mark_watched_here(live);
-        let until = live.deadline().min(kept.checked_at(live));
         drop(kept);
         tokio::select! {
             biased;
             () = noticed => {}
-            () = passes(clock, until) => {
+            () = passes(clock, live.deadline()) => {
                 if let Some(keeper) = keeper.upgrade() {
                     keeper.look(live);
                 }

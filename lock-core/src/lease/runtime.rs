@@ -21,22 +21,17 @@ impl BackgroundRuntime {
     pub(crate) fn spawn<F>(
         &self,
         others: impl FnOnce() -> Vec<Handle>,
-        mut task: impl FnMut(&Handle) -> F,
+        mut task: impl FnMut() -> F,
     ) -> Option<JoinHandle<()>>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut spawn = |runtime: &Handle| spawn_on(runtime, task(runtime));
+        // A runtime that was shut down ends a task where it is spawned.
+        let mut spawn = |runtime: &Handle| Some(runtime.spawn(task())).filter(|spawned| !spawned.is_finished());
         let spawned = self.0.as_ref().and_then(&mut spawn);
         let spawned = spawned.or_else(|| spawn(&Handle::try_current().ok()?));
         spawned.or_else(|| others().iter().find_map(spawn))
     }
-}
-
-/// Spawns on this runtime; `None` if it has ended.
-pub(crate) fn spawn_on(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
-    // A runtime that was shut down ends a task where it is spawned.
-    Some(runtime.spawn(task)).filter(|spawned| !spawned.is_finished())
 }
 
 #[cfg(test)]
@@ -57,7 +52,7 @@ mod tests {
         let ran_on = |driven: &Runtime| {
             let (tell, told) = std::sync::mpsc::channel();
             let others = || vec![other.handle().clone()];
-            let task = at.spawn(others, |_| {
+            let task = at.spawn(others, || {
                 let tell = tell.clone();
                 async move { tell.send(Handle::current().id()).unwrap() }
             });
@@ -70,6 +65,6 @@ mod tests {
         assert_eq!(ran_on(&present), id(&present));
         drop(entered);
         assert_eq!(ran_on(&other), id(&other));
-        assert!(at.spawn(Vec::new, |_| std::future::pending()).is_none(), "spawned without a runtime");
+        assert!(at.spawn(Vec::new, std::future::pending).is_none(), "spawned without a runtime");
     }
 }

@@ -28,5 +28,4 @@ mod shown;
 mod slow;
 mod spans;
 mod texts;
-mod undriven;
 mod unpolled;

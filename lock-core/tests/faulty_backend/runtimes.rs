@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::lab::{Fault, Faulty, Lab, eventually};
 
-pub(crate) fn runtime() -> Runtime {
+fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -64,7 +64,7 @@ fn a_lock_is_renewed_on_its_holders_runtime_when_the_clients_has_ended() {
 }
 
 /// Ends a runtime outside of any other one.
-pub(crate) fn end(runtime: Runtime) {
+fn end(runtime: Runtime) {
     std::thread::spawn(move || drop(runtime)).join().unwrap();
 }
 

@@ -1,6 +1,5 @@
 //! The one task per client that renews leases in batches and tells holders of a loss.
 
-mod next_look;
 mod task;
 
 use std::future::Future;
@@ -12,7 +11,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use self::next_look::NextLook;
 use self::task::run;
 use super::LiveGrant;
 use super::background::{self, Background, Carried};
@@ -38,9 +36,6 @@ const SLOT: Duration = Duration::from_millis(20);
 /// The time for which the keeper stays up after the last lease, so that a client that locks and releases in a loop does
 /// not wake it each time.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// The time after which a task that has not looked stands still: its runtime is there, and nobody drives it.
-const STILL: Duration = Duration::from_secs(1);
 
 /// The keeper as a client and its guards share it: the end of the last of them ends its task.
 #[derive(Debug)]
@@ -80,8 +75,6 @@ pub(crate) struct Keeper {
     pub(crate) meters: Meters,
     pub(crate) shutdown: Arc<Shutdown>,
     registry: Mutex<Registry>,
-    /// A lease that needs the task more than a slot earlier wakes it.
-    next_look: NextLook,
     /// The number of leases that were found lost.
     losses: AtomicU64,
     background: Background,
@@ -94,6 +87,8 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 struct Registry {
     leases: LeaseTable<GrantId, Arc<LiveGrant>>,
+    /// The instant at which the task looks by itself; a lease that needs it more than a slot earlier wakes it.
+    looks_at: BootInstant,
     /// Whether a lease was registered since the task looked last, even if it is gone again.
     in_use: bool,
     /// The instant of the last doubt: what was asked for before may be a grant of a server that does not count any more.
@@ -118,10 +113,10 @@ impl Keeper {
             meters,
             registry: Mutex::new(Registry {
                 leases: LeaseTable::default(),
+                looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
                 doubted_at: BootInstant::from_origin(Duration::ZERO),
             }),
-            next_look: NextLook::never(),
             longest_ttl: backend.longest_ttl(),
             doubts: asked(|| backend.doubts()),
             losses: AtomicU64::new(0),
@@ -150,56 +145,12 @@ impl Keeper {
         }
     }
 
-    /// Starts the task again if its runtime has ended, for holders whose runtimes nobody knew by then, or has it go on here if it stands
-    /// still there.
+    /// Starts the task again if its runtime has ended, for holders whose runtimes nobody knew by then.
     pub(crate) fn ensure_running(self: &Arc<Self>) {
-        if !self.is_closed() {
-            if !self.background.is_up() {
-                self.start();
-            } else if self.stands_still() {
-                self.go_on_here();
-            }
+        if !self.background.is_up() && !self.is_closed() {
+            self.start();
         }
         self.reaper.ensure_running();
-    }
-
-    /// Whether the task should have looked a while ago, on another runtime than the present one. One caller is told so, and then the next
-    /// one as long afterwards: the task that goes on has that time for its first look.
-    fn stands_still(&self) -> bool {
-        let is_late = || {
-            let now = self.clock.now();
-            (now.since(self.next_look.at()) >= STILL).then_some(now)
-        };
-        let runs_elsewhere = || match (self.background.runs_on(), Handle::try_current()) {
-            (Some(there), Ok(here)) => there != here.id(),
-            _ => false,
-        };
-        if is_late().is_none() || !runs_elsewhere() {
-            return false;
-        }
-        let _registry = locked(&self.registry);
-        let late = is_late();
-        if let Some(now) = late {
-            self.next_look.set(now);
-        }
-        late.is_some()
-    }
-
-    /// Has the task go on on the present runtime.
-    fn go_on_here(self: &Arc<Self>) {
-        let there = self.background.runs_on();
-        background::replace(self);
-        // The one before waits for a wake-up yet, and would take the next one from its successor.
-        self.wake.notify_waiters();
-        if let Some(there) = there {
-            self.reaper.go_on_here_from(there);
-        }
-    }
-
-    /// The instant at which whoever waits for the end of this lease looks whether the task has done so in time.
-    pub(super) fn checked_at(&self, live: &LiveGrant) -> BootInstant {
-        let due = live.wake_at().unwrap_or(BootInstant::FAR_FUTURE);
-        due.max(self.clock.now()).plus(STILL).plus(SLOT)
     }
 
     /// Notes that the holder of this lease waits on the present runtime.
@@ -329,8 +280,8 @@ impl Keeper {
             registry.leases.put(id, at, live.clone());
             registry.in_use = true;
             *scheduled = Some(at);
-            if at.plus(SLOT) <= self.next_look.at() {
-                self.next_look.set(at);
+            if at.plus(SLOT) <= registry.looks_at {
+                registry.looks_at = at;
                 self.wake.notify_one();
             }
         }
@@ -356,7 +307,7 @@ impl Keeper {
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
             None => BootInstant::FAR_FUTURE,
         };
-        self.next_look.set(next);
+        registry.looks_at = next;
         (leases, next)
     }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use self::backlog::Backlog;
@@ -116,14 +116,6 @@ impl Reaper {
     pub(crate) fn follow_keeper(&self) {
         *locked(&self.0.keepers_runtime) = Handle::try_current().ok();
         self.ensure_running();
-    }
-
-    /// Has the task go on on the present runtime if it runs on that one, where the keeper's stands still. What it tries is tried on there.
-    pub(crate) fn go_on_here_from(&self, there: Id) {
-        if self.0.background.runs_on() == Some(there) {
-            background::replace(&self.0);
-            self.0.wake.notify_waiters();
-        }
     }
 
     /// Starts the task if it does not run. Without a runtime the jobs wait for one.
