@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryStore;
+use lock_core::multi::lock_all;
 use lock_core::{Client, LeaseOptions, LossReason};
 use tokio::runtime::{Builder, Runtime};
 
@@ -163,6 +164,20 @@ fn a_loss_is_told_to_a_future_that_was_polled_on_a_runtime_that_has_ended() {
     first.block_on(async { assert!(futures_util::poll!(&mut lost).is_pending()) });
     drop(first);
     second.block_on(soon("lost() resolves", lost));
+}
+
+#[test]
+fn the_first_loss_of_several_is_told_on_the_runtime_on_which_it_is_waited_for_last() {
+    let (first, second) = (runtime(), runtime());
+    let locks = MemoryStore::new().connect();
+    let lease = LeaseOptions::new(Duration::from_millis(300)).with_auto_renew(false);
+    let mutexes = ["a", "b"].map(|name| locks.mutex(name).with_lease(lease));
+    let both = first.block_on(lock_all(mutexes)).unwrap();
+    let mut lost = both.lost();
+    first.block_on(async { assert!(futures_util::poll!(&mut lost).is_pending()) });
+    // The first one is there, and nobody drives it.
+    second.block_on(soon("lost() resolves", lost));
+    drop(first);
 }
 
 #[tokio::test]

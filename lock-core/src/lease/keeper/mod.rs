@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use self::task::run;
@@ -344,6 +344,8 @@ impl Carried for Keeper {
                 runtimes.push(runtime);
             }
         }
+        // Others run only while somebody drives them.
+        runtimes.sort_by_key(|runtime| runtime.runtime_flavor() != RuntimeFlavor::MultiThread);
         runtimes
     }
 
@@ -361,6 +363,8 @@ impl Carried for Keeper {
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Builder;
+
     use super::*;
     use crate::clock::VirtualClock;
     use crate::driver::{Attempt, Grant, Kind};
@@ -396,6 +400,21 @@ mod tests {
         assert!(live.is_held(&clock), "a healthy grant was ended");
         keeper.hear(notice(clock.now()));
         assert_eq!(live.loss(), Some(LossReason::SessionExpired));
+    }
+
+    #[test]
+    fn a_holders_runtime_that_drives_itself_is_the_first_to_carry_the_task() {
+        let keeper = keeper(&VirtualClock::new());
+        let single = || Builder::new_current_thread().build().unwrap();
+        let many: Vec<_> = (0..8).map(|_| single()).collect();
+        let (several, more) = (Builder::new_multi_thread().worker_threads(1).build().unwrap(), single());
+        let all: Vec<_> = many.iter().chain([&several, &more]).collect();
+        for runtime in &all {
+            let _entered = runtime.enter();
+            lease(&keeper).mark_watched_here();
+        }
+        let runtimes = keeper.runtimes();
+        assert_eq!((runtimes.len(), runtimes[0].id()), (all.len(), several.handle().id()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_util::stream::{FuturesUnordered, Stream};
+use tokio::runtime::{Handle, Id};
 
 use crate::lease::Lost;
 use crate::loss::LossReason;
@@ -13,11 +14,15 @@ use crate::name::LockName;
 /// Resolves once, with name and reason, when the first of several locks is lost. From [`MultiGuard::lost`](super::MultiGuard::lost).
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
-pub struct LostOne(FuturesUnordered<Named>);
+pub struct LostOne {
+    losses: FuturesUnordered<Named>,
+    /// The runtime on which they were polled last: their timers are of that one.
+    polled_on: Option<Id>,
+}
 
 impl LostOne {
     pub(super) fn of(losses: impl Iterator<Item = (LockName, Lost)>) -> Self {
-        Self(losses.map(|(name, lost)| Named { name, lost }).collect())
+        Self { losses: losses.map(|(name, lost)| Named { name, lost }).collect(), polled_on: None }
     }
 }
 
@@ -25,10 +30,16 @@ impl Future for LostOne {
     type Output = (LockName, LossReason);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let here = Handle::try_current().ok().map(|runtime| runtime.id());
+        if self.polled_on != here {
+            self.polled_on = here;
+            // All are polled again.
+            self.losses = std::mem::take(&mut self.losses).into_iter().collect();
+        }
         // Only those are polled that were woken.
-        let Some(lost) = ready!(Pin::new(&mut self.0).poll_next(cx)) else { return Poll::Pending };
+        let Some(lost) = ready!(Pin::new(&mut self.losses).poll_next(cx)) else { return Poll::Pending };
         // Told once: from now on it is pending for ever.
-        self.0.clear();
+        self.losses.clear();
         Poll::Ready(lost)
     }
 }
