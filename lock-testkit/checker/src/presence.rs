@@ -54,7 +54,10 @@ pub(super) fn span(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<(u64, u64)>
         }
         (None, answered) => {
             let answered = answered.map_or(u64::MAX, |mark| mark.t);
-            Some((claim.asked.t, answered.saturating_add(ledger.rules.op_timeout)))
+            let usual = answered.saturating_add(ledger.rules.op_timeout);
+            // Who is cut off cannot leave the queue.
+            let is_felt = ledger.windows.after(claim.proc, answered) > answered;
+            Some((claim.asked.t, if is_felt { ledger.forgotten(claim, answered) } else { usual }))
         }
     }
 }

@@ -252,6 +252,24 @@ fn p4_excuses_a_wait_during_which_somebody_may_have_held() {
     assert_eq!(history(Kind::Write, Kind::Read, 40), NONE);
 }
 
+/// A session whose process is cut off is in the queue until it ends, whatever that process was told meanwhile.
+#[test]
+fn p4_excuses_a_wait_behind_one_that_ended_in_a_fault_of_its_own_process() {
+    let history = |is_cut_off| {
+        let mut sketch = Sketch::new();
+        let behind = sketch.ask(10, Ask { wait: Some(300 * MS), ..mutex("a") });
+        if is_cut_off {
+            sketch.fault_on_links(20, 7_000, "a");
+        }
+        sketch.refuse(310, &behind);
+        let waits = sketch.ask(6_000, Ask { wait: Some(300 * MS), ..mutex("b") });
+        sketch.refuse(6_300, &waits);
+        sketch.end(9_000).rejections()
+    };
+    assert_eq!(history(true), NONE);
+    assert!(history(false).contains(&Check::P4));
+}
+
 #[test]
 fn p4_excuses_tries_that_meet_only_where_they_may() {
     let history = |tries_meet, second| {
