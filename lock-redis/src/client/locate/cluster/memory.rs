@@ -53,7 +53,8 @@ impl Memory {
                 self.claims.push((claim, confirmed_at));
             }
         }
-        self.aliases.retain(|_, address| map.is_master(address));
+        let is_anothers = |alias: &Address| views.iter().flat_map(View::replicas).any(|other| other == alias);
+        self.aliases.retain(|alias, address| map.is_master(address) && !is_anothers(alias));
         map.with_aliases(self.aliases.clone())
     }
 
@@ -184,6 +185,18 @@ mod tests {
                 (Some(&another), vec![(&one, &another)])
             );
         }
+    }
+
+    #[test]
+    fn another_address_of_a_master_is_forgotten_when_a_node_without_slots_has_it() {
+        let mut memory = Memory::default();
+        let (present, other) = (address("10.0.0.1"), address("redis-a"));
+        memory.map(&[told_as("10.0.0.1")], at(0), |_| true);
+        let map = memory.map(&[told_as("redis-a")], at(1), |_| true);
+        assert_eq!(map.named(other.clone()), present);
+        let nodes = "aa 10.0.0.1:6379@1 master - 0 0 7 connected 0-16383\ngg redis-a:6379@1 master - 0 0 0 connected\n";
+        let map = memory.map(&[View::read(nodes, &Value::Nil, &present)], at(2), |_| true);
+        assert_eq!(map.named(other.clone()), other, "it imports a slot");
     }
 
     #[test]

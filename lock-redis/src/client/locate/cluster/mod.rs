@@ -161,7 +161,7 @@ impl Router {
         self.forget_asked(&mut asked);
         let (former, links) = (locked(&self.former), locked(&self.links));
         let counts =
-            |address: &&Address| former.present(address) == owner || asked.contains_key(&(slot, (*address).clone()));
+            |address: &&Address| former.may_be(address, owner) || asked.contains_key(&(slot, (*address).clone()));
         links.contains_key(owner)
             && links.iter().filter(|(address, _)| counts(address)).all(|(_, used)| used.link.is_settled(first))
     }
@@ -411,8 +411,7 @@ impl Router {
         }
         log(|| tracing::info!(server = self.server, "the cluster's slots are served by other nodes now"));
         locked(&self.asked).retain(|(slot, address), _| map.owner(*slot) != Some(address));
-        let now = SystemClock.now();
-        map.renamed(&present).for_each(|(from, to)| locked(&self.former).add(from, to, now));
+        locked(&self.former).add(map.renamed(&present), SystemClock.now());
         self.nodes.replace(map);
         self.nodes.map().masters().for_each(|master| drop(self.link(master)));
         self.predecessors.changed();
