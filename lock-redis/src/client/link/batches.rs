@@ -91,10 +91,8 @@ impl ShortWayBatches {
     /// then the sending task ends.
     fn due(&self, most: usize) -> Option<(usize, BootInstant)> {
         let mut batch = self.batch();
-        if batch.ends() {
-            return None;
-        }
-        batch.first().map(|first| (batch.len().min(most), first.request.short.until))
+        // Under one lock: the task ends if this returns nothing.
+        if batch.ends() { None } else { next(&batch, most) }
     }
 
     fn sending(&self) -> MutexGuard<'_, ()> {
@@ -151,12 +149,49 @@ impl Link {
         };
         let stay = Stay { batches, place, request, sent, is_told: false };
         let is_enough = is_enough(waiting, self.callers.load(Ordering::Relaxed));
-        if sees_to_it || is_enough {
-            // There may be two of them: this one, which runs next, and an earlier one, which waits for its turn.
+        if sees_to_it {
             let sender = Sender { link: self.clone(), way, is_done: false };
-            self.batches.runtime.spawn(sender.run(is_enough));
+            self.batches.runtime.spawn(sender.run());
+        } else if is_enough {
+            self.batches.runtime.spawn(self.clone().send_at_once(way));
         }
         stay
+    }
+
+    /// Sends one batch if there are turns for it now. Somebody else sees to those who wait, and to this one otherwise.
+    async fn send_at_once(self: Arc<Self>, way: ShortWay) {
+        let Some((number, until)) = next(&self.batches.of(way).batch(), way.most()) else { return };
+        let Some(live) = self.present() else { return };
+        let Some(SendTurn::Now(turns)) = live.turns(number, until).now_or_never() else { return };
+        if let Some(sent) = self.send_batch(way, live, turns) {
+            sent.answered().await;
+        }
+    }
+
+    /// Takes the next batch and puts it into the connection's queue, in one step; a single request goes on by itself.
+    fn send_batch(self: &Arc<Self>, way: ShortWay, live: Live, turns: OwnedSemaphorePermit) -> Option<Sent> {
+        let batches = self.batches.of(way);
+        let _sending = batches.sending();
+        let mut members = batches.batch().take(turns.num_permits().min(way.most()), MOST_BYTES);
+        let sent_at = SystemClock.now();
+        // Whoever has no time left is not sent, and finds that out by itself.
+        members.retain(|member| sent_at < member.request.short.until);
+        if members.len() < 2 {
+            return None;
+        }
+        // Whoever has less time than the others has a timeout of his own.
+        let until = members.iter().map(|member| member.request.short.until).max()?;
+        let calls = members.iter().map(|member| &member.request.short.call);
+        let command = evaluation_of_all((way.in_batch(), Text::Never), way.counts_tokens(), None, calls);
+        for member in &members {
+            member.request.sent_over.store(live.generation, Ordering::Release);
+        }
+        let (by, mut over) = (self.clone(), live.clone());
+        let mut request: InFlight =
+            Box::pin(unconstrained(async move { by.send(&mut over, &command, false, until).await }));
+        // The first poll puts it into the queue. Its waker is not needed yet: it is polled again.
+        let outcome = request.as_mut().now_or_never();
+        Some(Sent { link: self.clone(), way, live, turns, members, sent_at, request, outcome })
     }
 }
 
@@ -187,7 +222,7 @@ impl<S: Fn(u64)> Drop for Stay<'_, S> {
     }
 }
 
-/// A task that sends the batches of one short way until nobody waits.
+/// The task that sends the batches of one short way until nobody waits.
 struct Sender {
     link: Arc<Link>,
     way: ShortWay,
@@ -195,13 +230,11 @@ struct Sender {
 }
 
 impl Sender {
-    async fn run(mut self, at_once: bool) {
+    async fn run(mut self) {
         let link = self.link.clone();
         let batches = link.batches.of(self.way);
-        if !at_once {
-            // Whoever is ready to run has its turn before.
-            tokio::task::yield_now().await;
-        }
+        // Whoever is ready to run has its turn before.
+        tokio::task::yield_now().await;
         loop {
             let Some((number, until)) = batches.due(self.way.most()) else {
                 self.is_done = true;
@@ -214,40 +247,13 @@ impl Sender {
                 SendTurn::Ended => continue,
                 SendTurn::Never(_) => return,
             };
-            let Some(sent) = self.send(live, turns) else { continue };
+            let Some(sent) = link.send_batch(self.way, live, turns) else { continue };
             if batches.batch().ends() {
                 self.is_done = true;
                 return sent.answered().await;
             }
             self.link.batches.runtime.spawn(sent.answered());
         }
-    }
-
-    /// Takes the next batch and puts it into the connection's queue, in one step; a single request goes on by itself.
-    fn send(&self, live: Live, turns: OwnedSemaphorePermit) -> Option<Sent> {
-        let (link, way) = (self.link.clone(), self.way);
-        let batches = self.link.batches.of(way);
-        let _sending = batches.sending();
-        let mut members = batches.batch().take(turns.num_permits().min(way.most()), MOST_BYTES);
-        let sent_at = SystemClock.now();
-        // Whoever has no time left is not sent, and finds that out by itself.
-        members.retain(|member| sent_at < member.request.short.until);
-        if members.len() < 2 {
-            return None;
-        }
-        // Whoever has less time than the others has a timeout of his own.
-        let until = members.iter().map(|member| member.request.short.until).max()?;
-        let calls = members.iter().map(|member| &member.request.short.call);
-        let command = evaluation_of_all((way.in_batch(), Text::Never), way.counts_tokens(), None, calls);
-        for member in &members {
-            member.request.sent_over.store(live.generation, Ordering::Release);
-        }
-        let (by, mut over) = (link.clone(), live.clone());
-        let mut request: InFlight =
-            Box::pin(unconstrained(async move { by.send(&mut over, &command, false, until).await }));
-        // The first poll puts it into the queue. Its waker is not needed yet: it is polled again.
-        let outcome = request.as_mut().now_or_never();
-        Some(Sent { link, way, live, turns, members, sent_at, request, outcome })
     }
 }
 
@@ -324,6 +330,11 @@ impl Drop for BatchMember {
     fn drop(&mut self) {
         self.request.outcome.give_up();
     }
+}
+
+/// The size of the next batch, up to `most`, and the instant by which its first request must be answered; `None` if nobody waits.
+fn next(batch: &Batch<BatchMember>, most: usize) -> Option<(usize, BootInstant)> {
+    batch.first().map(|first| (batch.len().min(most), first.request.short.until))
 }
 
 /// Whether the requests that wait, of this many askers, have just become enough to be sent at once.

@@ -9,8 +9,9 @@ use std::task::Poll;
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all, poll_fn};
-use lock_redis::{ClientOptions, ErrorKind, MutexGuard, RedisConfig, RedisLocks};
+use lock_redis::{ClientOptions, Error, ErrorKind, Mutex, MutexGuard, RedisConfig, RedisLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use tokio::runtime::Handle;
 
 use crate::server::{PROMPTLY, Server, calls, configured, eventually, key, long, ms, obtain, runs, soon};
 
@@ -44,9 +45,9 @@ impl Crowded {
         Some(crowded)
     }
 
-    async fn try_each(&self) -> Vec<Result<Option<MutexGuard>, lock_redis::Error>> {
+    async fn try_each(&self) -> Vec<Result<Option<MutexGuard>, Error>> {
         let mutexes: Vec<_> = (0..CROWD).map(|i| self.locks.mutex(name(i)).with_lease(long())).collect();
-        join_all(mutexes.iter().map(lock_redis::Mutex::try_lock)).await
+        join_all(mutexes.iter().map(Mutex::try_lock)).await
     }
 
     /// Each of the crowd's locks. In a test on one thread all but the first one have asked when the batch is sent.
@@ -121,6 +122,37 @@ async fn the_first_of_a_crowd_of_tasks_are_sent_while_the_others_get_ready() {
     crowded.server.has_nothing_left().await;
 }
 
+/// Tries of these locks, each of which was polled once.
+fn begun(mutexes: &[Mutex]) -> Vec<impl Future<Output = Result<Option<MutexGuard>, Error>>> {
+    let mut tries: Vec<_> = mutexes.iter().map(|mutex| Box::pin(mutex.try_lock())).collect();
+    tries.iter_mut().for_each(|tried| assert!(tried.now_or_never().is_none()));
+    tries
+}
+
+#[tokio::test]
+async fn those_who_come_and_go_while_nothing_can_be_sent_start_no_task_each_time() {
+    // More than may be under way at once.
+    const ALL: usize = 1_400;
+    let Some(crowded) = Crowded::start().await else { return };
+    let mutexes: Vec<_> = (0..ALL).map(|number| crowded.locks.mutex(name(number))).collect();
+    let unanswered = crowded.proxy.inject(LinkFault::new(Toxic::Hold, Direction::ToClient));
+    let (first, tasks) = (begun(&mutexes[..CROWD]), || Handle::current().metrics().num_alive_tasks());
+    let mut most = Vec::new();
+    let under_way = begun(&mutexes[CROWD..1_100]);
+    for _ in 0..12 {
+        let others = begun(&mutexes[1_100..]);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        drop(others);
+        most.push(tasks());
+    }
+    assert!(most[11] <= most[2] + 3, "{most:?} tasks");
+    drop((first, under_way));
+    unanswered.heal().unwrap();
+    crowded.are_free().await;
+}
+
 #[tokio::test]
 async fn one_that_is_denied_is_denied_alone() {
     let Some(crowded) = Crowded::start().await else { return };
@@ -184,7 +216,7 @@ async fn what_has_no_time_left_when_its_batch_is_due_is_not_sent_and_told_so() {
     let mutexes: Vec<_> = (0..CROWD).map(|i| crowded.locks.mutex(name(i)).with_lease(long())).collect();
     let mut first = Box::pin(mutexes[0].try_lock());
     assert!((&mut first).now_or_never().is_none());
-    let others = join_all(mutexes[1..].iter().map(lock_redis::Mutex::try_lock));
+    let others = join_all(mutexes[1..].iter().map(Mutex::try_lock));
     let stands_still = async { std::thread::sleep(ClientOptions::default().op_timeout + ms(1)) };
     for outcome in join(others, stands_still).await.0 {
         let error = outcome.expect_err("it had no time");

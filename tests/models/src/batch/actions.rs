@@ -25,7 +25,7 @@ pub enum Action {
     Look(usize),
     /// It takes a batch of so many at most: it has as many turns.
     Take(usize, usize),
-    /// It has no turn: its connection was given up before.
+    /// It has no turn: its connection was given up before, or there is none at once.
     Return(usize),
     /// It puts the batch into the connection's queue.
     Put(usize),
@@ -67,7 +67,7 @@ impl BatchedAttempts {
             // They come in their order.
             Phase::Idle if client.attempts[..at].iter().all(|other| other.phase != Phase::Idle) => {
                 actions.push(Action::Come(at));
-                if self.hurries && client.has_waiting() && client.senders.len() < 2 {
+                if self.hurries && client.has_waiting() {
                     actions.push(Action::ComeAsEnough(at));
                 }
             }
@@ -100,7 +100,13 @@ impl BatchedAttempts {
                         actions.push(Action::Return(number));
                     }
                 }
-                Sender::Sending { .. } => actions.push(Action::Put(number)),
+                Sender::AtOnce => {
+                    if link.is_up && client.taken().is_empty() {
+                        actions.extend((1..=MOST).map(|most| Action::Take(number, most)));
+                    }
+                    actions.push(Action::Return(number));
+                }
+                Sender::Sending { .. } | Sender::SendingAtOnce { .. } => actions.push(Action::Put(number)),
             }
             if state.deaths > 0 {
                 actions.push(Action::Die(number));

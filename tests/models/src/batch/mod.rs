@@ -30,7 +30,7 @@ mod wire;
 use stateright::{Model, Property};
 
 use attempt::{Attempt, Phase};
-use client::{Client, Sender};
+use client::Client;
 use server::Server;
 use wire::{Link, Request};
 
@@ -131,8 +131,8 @@ impl BatchedAttempts {
             Action::Ask(at) => client.asks(at, link, self.kills, mutant),
             Action::End(at) => client.ends(at, link),
             Action::Look(sender) => client.looks(sender, link, mutant),
-            Action::Take(sender, most) => client.takes(sender, most, mutant),
-            Action::Return(sender) => client.senders[sender] = Sender::Looking,
+            Action::Take(sender, most) => client.takes(sender, most, link, mutant),
+            Action::Return(sender) => client.has_no_turn(sender),
             Action::Put(sender) => client.puts(sender, link, mutant),
             Action::Die(sender) => {
                 state.deaths -= 1;

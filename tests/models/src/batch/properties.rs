@@ -3,6 +3,7 @@
 use stateright::Property;
 
 use super::attempt::{Attempt, Outcome, Phase};
+use super::client::Sender;
 use super::wire::{Answer, Sent};
 use super::{BatchedAttempts, State};
 
@@ -30,7 +31,10 @@ pub(super) fn of(model: &BatchedAttempts) -> Vec<Property<BatchedAttempts>> {
         Property::always("nothing is left", |_, state: &State| state.have_nothing(&[Outcome::Ended])),
         Property::always("nobody fails for others", |_, state: &State| !state.client.failed_for_others),
         Property::always("somebody sends what waits", |_, state: &State| {
-            !state.client.has_waiting() || !state.client.senders.is_empty()
+            !state.client.has_waiting() || state.client.senders.iter().any(Sender::sees_to_all)
+        }),
+        Property::always("one task sees to all", |_, state: &State| {
+            state.client.senders.iter().filter(|sender| sender.sees_to_all()).count() < 2
         }),
         Property::always("attempts get on", |model: &BatchedAttempts, state: &State| {
             // What is under way leads to a state without it.

@@ -115,7 +115,7 @@ fn holds_for_two_batches() {
 
 refuted! {
     the_task_that_sends_asks_whether_it_ends: EndsUnasked by "somebody sends what waits" in CALM,
-    the_task_that_sends_ends_when_it_is_told_so: SendsOn by "attempts get on" in CALM,
+    the_task_that_sends_ends_when_it_is_told_so: SendsOn by "one task sees to all" in CALM,
     a_task_that_dies_gives_up_its_batch: DeadSenderKeepsBatch by "somebody sends what waits" in DEATH,
     what_is_left_after_the_taking_may_have_been_sent: LeftIsUnsent by "what was not sent is not granted" in GONE,
     a_cancellation_waits_for_its_batch: CancelHurries by "a cancellation comes last" in GONE,

@@ -16,7 +16,7 @@ pub(super) struct Client {
     pub(super) attempts: Vec<Attempt>,
     /// The machine has attempts by their position.
     batch: Batch<usize>,
-    /// The tasks that send. There is a second one for a moment where enough wait to be sent at once.
+    /// The tasks that send. Beside the one that sees to all who wait there are others that send one batch at once.
     pub(super) senders: Vec<Sender>,
     /// Batches that are to be sent again, by a mistake.
     pub(super) again: Vec<Vec<usize>>,
@@ -52,8 +52,10 @@ impl Client {
     pub(super) fn comes(&mut self, at: usize, is_enough: bool) {
         let Joined { place, sees_to_it } = self.batch.join(at, 1);
         self.attempts[at].phase = Phase::Together(place);
-        if sees_to_it || is_enough {
+        if sees_to_it {
             self.senders.push(Sender::Looking);
+        } else if is_enough {
+            self.senders.push(Sender::AtOnce);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The tasks that send the batches: `Sender` of `client/link/batches.rs`. The number of one is its place among them.
+//! The tasks that send the batches: `Sender` and `send_at_once` of `client/link/batches.rs`. The number of one is its place among them.
 
 use super::Client;
 use crate::batch::Mutant;
@@ -16,15 +16,24 @@ pub(in crate::batch) enum Sender {
     Waiting { over: u8 },
     /// It has taken a batch, and holds the lock `sending`.
     Sending { over: u8, batch: Vec<usize> },
+    /// It sees to nobody: it sends one batch if it can at once, and ends.
+    AtOnce,
+    /// It has taken that batch, and holds the lock `sending`.
+    SendingAtOnce { over: u8, batch: Vec<usize> },
 }
 
 impl Sender {
     /// The batch that it has taken, and that is in no connection's queue yet.
     pub(in crate::batch) fn taken(&self) -> &[usize] {
         match self {
-            Self::Sending { batch, .. } => batch,
-            Self::Looking | Self::Waiting { .. } => &[],
+            Self::Sending { batch, .. } | Self::SendingAtOnce { batch, .. } => batch,
+            Self::Looking | Self::Waiting { .. } | Self::AtOnce => &[],
         }
+    }
+
+    /// Whether it sees to it that whoever waits is sent.
+    pub(in crate::batch) fn sees_to_all(&self) -> bool {
+        !matches!(self, Self::AtOnce | Self::SendingAtOnce { .. })
     }
 }
 
@@ -37,8 +46,8 @@ impl Client {
     /// The numbers of the connections that the tasks that send have chosen.
     pub(in crate::batch) fn send_over(&self) -> impl Iterator<Item = u8> {
         self.senders.iter().filter_map(|sender| match sender {
-            Sender::Waiting { over } | Sender::Sending { over, .. } => Some(*over),
-            Sender::Looking => None,
+            Sender::Waiting { over } | Sender::Sending { over, .. } | Sender::SendingAtOnce { over, .. } => Some(*over),
+            Sender::Looking | Sender::AtOnce => None,
         })
     }
 
@@ -54,8 +63,11 @@ impl Client {
     }
 
     /// Takes the next batch: it has so many turns. A single request goes on by itself.
-    pub(in crate::batch) fn takes(&mut self, sender: usize, most: usize, mutant: Option<Mutant>) {
-        let Sender::Waiting { over } = self.senders[sender] else { return };
+    pub(in crate::batch) fn takes(&mut self, sender: usize, most: usize, link: &Link, mutant: Option<Mutant>) {
+        let (over, at_once) = match self.senders[sender] {
+            Sender::Waiting { over } => (over, false),
+            _ => (link.number, true),
+        };
         let taken = self.batch.take(most, MOST_BYTES);
         // Whoever has no time left is not sent, and finds that out by itself.
         let (late, batch): (Vec<_>, Vec<_>) = taken.into_iter().partition(|at| self.attempts[*at].is_late);
@@ -64,21 +76,41 @@ impl Client {
             if mutant != Some(Mutant::SingleIsForgotten) {
                 self.go_on(&batch);
             }
-            self.senders[sender] = Sender::Looking;
+            if at_once {
+                self.senders.remove(sender);
+            } else {
+                self.senders[sender] = Sender::Looking;
+            }
             return;
         }
         for at in &batch {
             self.attempts[*at].sent_over = Some(over);
         }
-        self.senders[sender] = Sender::Sending { over, batch };
+        self.senders[sender] =
+            if at_once { Sender::SendingAtOnce { over, batch } } else { Sender::Sending { over, batch } };
+    }
+
+    /// Looks again, or ends if it sees to nobody.
+    pub(in crate::batch) fn has_no_turn(&mut self, sender: usize) {
+        if self.senders[sender].sees_to_all() {
+            self.senders[sender] = Sender::Looking;
+        } else {
+            self.senders.remove(sender);
+        }
     }
 
     /// Puts the batch into the connection's queue.
     pub(in crate::batch) fn puts(&mut self, sender: usize, link: &mut Link, mutant: Option<Mutant>) {
-        let Sender::Sending { over, batch } = self.senders.remove(sender) else { return };
-        if mutant != Some(Mutant::EndsUnasked) {
-            self.senders.insert(sender, Sender::Looking);
-        }
+        let (over, batch) = match self.senders.remove(sender) {
+            Sender::Sending { over, batch } => {
+                if mutant != Some(Mutant::EndsUnasked) {
+                    self.senders.insert(sender, Sender::Looking);
+                }
+                (over, batch)
+            }
+            Sender::SendingAtOnce { over, batch } => (over, batch),
+            _ => return,
+        };
         if mutant == Some(Mutant::CrossesReconnect) {
             batch.iter().for_each(|at| self.attempts[*at].sent_over = Some(link.number));
         }
@@ -89,10 +121,11 @@ impl Client {
 
     /// Ends before its work is done: by a panic, with its runtime, or without a connection.
     pub(in crate::batch) fn dies(&mut self, sender: usize, mutant: Option<Mutant>) {
-        let batch = self.senders.remove(sender).taken().to_vec();
+        let sender = self.senders.remove(sender);
+        let batch = sender.taken().to_vec();
         // Noted as sent, it counts as that.
         self.loses(&Request::Batch(batch), mutant);
-        if mutant != Some(Mutant::DeadSenderKeepsBatch) {
+        if sender.sees_to_all() && mutant != Some(Mutant::DeadSenderKeepsBatch) {
             let left = self.batch.give_up();
             self.go_on(&left);
         }
