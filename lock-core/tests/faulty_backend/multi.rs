@@ -36,6 +36,21 @@ async fn the_first_loss_is_told_with_its_name_and_ends_the_work() {
 }
 
 #[tokio::test]
+async fn of_losses_that_nobody_has_looked_at_yet_the_first_in_order_is_told() {
+    let lab = Lab::new();
+    let locks = lab.store.connect();
+    let both = lock_all([locks.mutex("b"), locks.mutex("a")]).await.unwrap();
+    let first = both.guards()[0].name().clone();
+    for name in ["a", "b"] {
+        lab.store.lose(name);
+    }
+    for guard in both.guards() {
+        guard.lost().await;
+    }
+    assert_eq!(both.lost().await.0, first);
+}
+
+#[tokio::test]
 async fn what_remains_is_what_remains_of_the_shortest() {
     let lab = Lab::new();
     let locks = lab.store.connect();

@@ -16,8 +16,8 @@ use crate::name::LockName;
 #[derive(Debug)]
 pub struct LostOne {
     losses: FuturesUnordered<Named>,
-    /// The runtime on which they were polled last: their timers are of that one.
-    polled_on: Option<Id>,
+    /// The runtime on which they were polled last, if they were: their timers are of that one.
+    polled_on: Option<Option<Id>>,
 }
 
 impl LostOne {
@@ -31,10 +31,10 @@ impl Future for LostOne {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
-        if self.polled_on != here {
-            self.polled_on = here;
-            // All are polled again.
-            self.losses = std::mem::take(&mut self.losses).into_iter().collect();
+        if self.polled_on.replace(here).is_some_and(|before| before != here) {
+            // All are polled again, in their order: the newest of a set comes first.
+            let losses: Vec<_> = std::mem::take(&mut self.losses).into_iter().collect();
+            self.losses = losses.into_iter().rev().collect();
         }
         // Only those are polled that were woken.
         let Some(lost) = ready!(Pin::new(&mut self.losses).poll_next(cx)) else { return Poll::Pending };
