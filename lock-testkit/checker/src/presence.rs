@@ -56,8 +56,8 @@ pub(super) fn span(ledger: &Ledger<'_>, claim: &Claim<'_>) -> Option<(u64, u64)>
             let answered = answered.map_or(u64::MAX, |mark| mark.t);
             let usual = answered.saturating_add(ledger.rules.op_timeout);
             // Who is cut off cannot leave the queue.
-            let is_felt = ledger.windows.after(claim.proc, answered) > answered;
-            Some((claim.asked.t, if is_felt { ledger.forgotten(claim, answered) } else { usual }))
+            let is_felt = ledger.windows.touch(claim.proc, answered, usual);
+            Some((claim.asked.t, if is_felt { ledger.forgotten(claim, usual) } else { usual }))
         }
     }
 }

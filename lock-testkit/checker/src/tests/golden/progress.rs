@@ -255,19 +255,23 @@ fn p4_excuses_a_wait_during_which_somebody_may_have_held() {
 /// A session whose process is cut off is in the queue until it ends, whatever that process was told meanwhile.
 #[test]
 fn p4_excuses_a_wait_behind_one_that_ended_in_a_fault_of_its_own_process() {
-    let history = |is_cut_off| {
+    let history = |cut_off| {
         let mut sketch = Sketch::new();
+        let first = sketch.take(5, mutex("c"), token(1));
         let behind = sketch.ask(10, Ask { wait: Some(300 * MS), ..mutex("a") });
-        if is_cut_off {
-            sketch.fault_on_links(20, 7_000, "a");
-        }
         sketch.refuse(310, &behind);
+        sketch.release(320, &first);
+        if let Some(cut_off) = cut_off {
+            sketch.fault_on_links(cut_off, 7_000, "a");
+        }
         let waits = sketch.ask(6_000, Ask { wait: Some(300 * MS), ..mutex("b") });
         sketch.refuse(6_300, &waits);
         sketch.end(9_000).rejections()
     };
-    assert_eq!(history(true), NONE);
-    assert!(history(false).contains(&Check::P4));
+    for cut_off in [20, 311] {
+        assert!(!history(Some(cut_off)).contains(&Check::P4), "at {cut_off}");
+    }
+    assert!(history(None).contains(&Check::P4));
 }
 
 #[test]
