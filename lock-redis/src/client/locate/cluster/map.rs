@@ -48,7 +48,8 @@ pub(super) struct View {
     /// The id of the node that was asked.
     id: Option<String>,
     claims: Vec<SlotClaim>,
-    replicas: Vec<Address>,
+    /// The nodes that claim no slots, by their ids.
+    others: Vec<(String, Address)>,
 }
 
 /// A master's slots, and the configuration epoch by which it has them.
@@ -120,6 +121,11 @@ impl Map {
         named.unwrap_or(address)
     }
 
+    /// The address by which the map has the master of this id.
+    pub(super) fn master_of(&self, id: &str) -> Option<&Address> {
+        self.ids.get(id)
+    }
+
     /// The masters that had other addresses in an earlier map: from there, and to here.
     pub(super) fn renamed<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = (&'a Address, &'a Address)> {
         let both = earlier.ids.iter().filter_map(|(id, from)| Some((from, self.ids.get(id)?)));
@@ -164,13 +170,18 @@ impl View {
     }
 
     pub(super) fn replicas(&self) -> impl Iterator<Item = &Address> {
-        self.replicas.iter()
+        self.others.iter().map(|(_, address)| address)
+    }
+
+    /// The nodes that claim no slots, with their ids.
+    pub(super) fn others(&self) -> impl Iterator<Item = (&str, &Address)> {
+        self.others.iter().map(|(id, address)| (&**id, address))
     }
 
     /// Reads the answers to `CLUSTER NODES` and `CLUSTER SLOTS`.
     pub(super) fn read(nodes: &str, slots: &Value, asked: &Address) -> Self {
         let endpoints = endpoints(slots, asked);
-        let mut view = Self { asked: asked.clone(), id: None, claims: Vec::new(), replicas: Vec::new() };
+        let mut view = Self { asked: asked.clone(), id: None, claims: Vec::new(), others: Vec::new() };
         for line in nodes.lines() {
             let Some(node) = Node::parse(line) else { continue };
             if node.is_asked {
@@ -182,7 +193,7 @@ impl View {
                 let (epoch, id) = (node.epoch, node.id.to_owned());
                 view.claims.push(SlotClaim { epoch, id, master: address, slots: node.slots });
             } else if !node.has_failed {
-                view.replicas.push(address);
+                view.others.push((node.id.to_owned(), address));
             }
         }
         view

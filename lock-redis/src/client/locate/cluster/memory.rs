@@ -53,8 +53,10 @@ impl Memory {
                 self.claims.push((claim, confirmed_at));
             }
         }
-        let is_anothers = |alias: &Address| views.iter().flat_map(View::replicas).any(|other| other == alias);
-        self.aliases.retain(|alias, address| map.is_master(address) && !is_anothers(alias));
+        let is_anothers = |alias: &Address, master: &Address| {
+            views.iter().flat_map(View::others).any(|(id, other)| other == alias && map.master_of(id) != Some(master))
+        };
+        self.aliases.retain(|alias, master| map.is_master(master) && !is_anothers(alias, master));
         map.with_aliases(self.aliases.clone())
     }
 
@@ -64,7 +66,7 @@ impl Memory {
         let mut told: Vec<_> = views.iter().flat_map(View::claims).cloned().collect();
         let is_anothers = |known: &SlotClaim| {
             told.iter().any(|claim| claim.id != known.id && claim.master == known.master)
-                || views.iter().flat_map(View::replicas).any(|replica| *replica == known.master)
+                || views.iter().flat_map(View::others).any(|(id, other)| *other == known.master && id != known.id)
         };
         let known = self.claims.iter().map(|(claim, _)| claim);
         let present = known.filter(|claim| is_up(&claim.master) && !is_anothers(claim));
@@ -185,6 +187,16 @@ mod tests {
                 (Some(&another), vec![(&one, &another)])
             );
         }
+    }
+
+    #[test]
+    fn a_view_that_lags_behind_takes_no_address_from_a_master() {
+        let view = |line: &str| View::read(line, &Value::Nil, &address("10.0.0.9"));
+        let by_ip = view("aa 10.0.0.1:6379@1 master - 0 0 7 connected 0-16383\n");
+        let by_name = view("aa redis-a:6379@1 master - 0 0 7 connected 0-16383\n");
+        let lags = view("aa redis-a:6379@1 slave bb 0 0 6 connected\n");
+        let map = Memory::default().map(&[by_ip, by_name, lags], at(0), |_| false);
+        assert_eq!(map.named(address("redis-a")), address("10.0.0.1"));
     }
 
     #[test]
