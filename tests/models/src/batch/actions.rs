@@ -91,6 +91,8 @@ impl BatchedAttempts {
         for (number, sender) in client.senders.iter().enumerate() {
             match sender {
                 Sender::Looking => actions.push(Action::Look(number)),
+                // It ends where there is no turn at once.
+                Sender::AtOnce => actions.extend([Action::Look(number), Action::Return(number)]),
                 Sender::Waiting { over } => {
                     // Whoever takes has the lock `sending`.
                     if client.taken().is_empty() {
@@ -100,11 +102,10 @@ impl BatchedAttempts {
                         actions.push(Action::Return(number));
                     }
                 }
-                Sender::AtOnce => {
-                    if link.is_up && client.taken().is_empty() {
+                Sender::ReadyAtOnce { .. } => {
+                    if client.taken().is_empty() {
                         actions.extend((1..=MOST).map(|most| Action::Take(number, most)));
                     }
-                    actions.push(Action::Return(number));
                 }
                 Sender::Sending { .. } | Sender::SendingAtOnce { .. } => actions.push(Action::Put(number)),
             }

@@ -131,7 +131,7 @@ impl BatchedAttempts {
             Action::Ask(at) => client.asks(at, link, self.kills, mutant),
             Action::End(at) => client.ends(at, link),
             Action::Look(sender) => client.looks(sender, link, mutant),
-            Action::Take(sender, most) => client.takes(sender, most, link, mutant),
+            Action::Take(sender, most) => client.takes(sender, most, mutant),
             Action::Return(sender) => client.has_no_turn(sender),
             Action::Put(sender) => client.puts(sender, link, mutant),
             Action::Die(sender) => {

@@ -51,7 +51,9 @@ pub(super) fn of(model: &BatchedAttempts) -> Vec<Property<BatchedAttempts>> {
         }),
     ];
     if model.hurries {
-        properties.push(Property::sometimes("two tasks send", |_, state: &State| state.client.senders.len() > 1));
+        properties.push(Property::sometimes("a batch is sent at once", |_, state: &State| {
+            state.client.senders.iter().any(|sender| matches!(sender, Sender::SendingAtOnce { .. }))
+        }));
     }
     if model.kills {
         properties.push(Property::always("a cancellation comes last", |_, state: &State| !state.server.was_overtaken));

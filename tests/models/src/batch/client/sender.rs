@@ -18,6 +18,8 @@ pub(in crate::batch) enum Sender {
     Sending { over: u8, batch: Vec<usize> },
     /// It sees to nobody: it sends one batch if it can at once, and ends.
     AtOnce,
+    /// It has its turn on the connection of this number, and waits for the lock `sending`.
+    ReadyAtOnce { over: u8 },
     /// It has taken that batch, and holds the lock `sending`.
     SendingAtOnce { over: u8, batch: Vec<usize> },
 }
@@ -27,13 +29,13 @@ impl Sender {
     pub(in crate::batch) fn taken(&self) -> &[usize] {
         match self {
             Self::Sending { batch, .. } | Self::SendingAtOnce { batch, .. } => batch,
-            Self::Looking | Self::Waiting { .. } | Self::AtOnce => &[],
+            Self::Looking | Self::Waiting { .. } | Self::AtOnce | Self::ReadyAtOnce { .. } => &[],
         }
     }
 
     /// Whether it sees to it that whoever waits is sent.
     pub(in crate::batch) fn sees_to_all(&self) -> bool {
-        !matches!(self, Self::AtOnce | Self::SendingAtOnce { .. })
+        !matches!(self, Self::AtOnce | Self::ReadyAtOnce { .. } | Self::SendingAtOnce { .. })
     }
 }
 
@@ -46,14 +48,23 @@ impl Client {
     /// The numbers of the connections that the tasks that send have chosen.
     pub(in crate::batch) fn send_over(&self) -> impl Iterator<Item = u8> {
         self.senders.iter().filter_map(|sender| match sender {
-            Sender::Waiting { over } | Sender::Sending { over, .. } | Sender::SendingAtOnce { over, .. } => Some(*over),
             Sender::Looking | Sender::AtOnce => None,
+            Sender::Waiting { over }
+            | Sender::Sending { over, .. }
+            | Sender::ReadyAtOnce { over }
+            | Sender::SendingAtOnce { over, .. } => Some(*over),
         })
     }
 
     /// Ends, or has a connection.
     pub(in crate::batch) fn looks(&mut self, sender: usize, link: &Link, mutant: Option<Mutant>) {
-        if self.batch.ends() && mutant != Some(Mutant::SendsOn) {
+        if self.senders[sender] == Sender::AtOnce {
+            if self.batch.is_empty() || !link.is_up {
+                self.senders.remove(sender);
+            } else {
+                self.senders[sender] = Sender::ReadyAtOnce { over: link.number };
+            }
+        } else if self.batch.ends() && mutant != Some(Mutant::SendsOn) {
             self.senders.remove(sender);
         } else if link.is_up {
             self.senders[sender] = Sender::Waiting { over: link.number };
@@ -63,10 +74,11 @@ impl Client {
     }
 
     /// Takes the next batch: it has so many turns. A single request goes on by itself.
-    pub(in crate::batch) fn takes(&mut self, sender: usize, most: usize, link: &Link, mutant: Option<Mutant>) {
+    pub(in crate::batch) fn takes(&mut self, sender: usize, most: usize, mutant: Option<Mutant>) {
         let (over, at_once) = match self.senders[sender] {
             Sender::Waiting { over } => (over, false),
-            _ => (link.number, true),
+            Sender::ReadyAtOnce { over } => (over, true),
+            _ => return,
         };
         let taken = self.batch.take(most, MOST_BYTES);
         // Whoever has no time left is not sent, and finds that out by itself.
