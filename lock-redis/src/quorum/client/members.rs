@@ -93,14 +93,14 @@ impl Members {
         FanOut::some(&self.background, others.map(|(server, member)| (server, request(member.clone()))))
     }
 
-    /// Sends a request to every server to which there is a connection.
+    /// Sends a request to every server to which there is a connection. Each answer comes with the number of its server.
     pub(in crate::quorum) fn ask_reachable<T, F>(&self, request: impl Fn(Arc<Member>) -> F) -> FanOut<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let reachable = self.all.iter().filter(|member| member.link.is_up());
-        FanOut::all(&self.background, reachable.map(|member| request(member.clone())))
+        let reachable = self.all.iter().enumerate().filter(|(_, member)| member.link.is_up());
+        FanOut::some(&self.background, reachable.map(|(server, member)| (server, request(member.clone()))))
     }
 
     /// The reasons why there is no connection to some of the servers.
