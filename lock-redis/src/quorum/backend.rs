@@ -111,6 +111,10 @@ impl Backend for QuorumBackend {
         self.releaser.is_settled(attempt)
     }
 
+    fn is_answered(&self, attempt: &Attempt) -> bool {
+        self.releaser.is_answered(attempt)
+    }
+
     fn operator(&self) -> Option<&dyn Operator> {
         Some(&self.inspector)
     }
