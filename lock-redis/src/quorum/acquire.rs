@@ -28,7 +28,7 @@ use crate::store::keys::{KeySpace, Keys};
 
 /// The longest time that a healthy server takes. No round begins with less time left, and the undo of a round whose time is over is waited
 /// for this long.
-const MOMENT: Duration = Duration::from_millis(100);
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// The outcome of a round.
 pub(super) enum Round {
@@ -95,7 +95,10 @@ impl Acquirer {
         let (mut may_be_held, mut left) = (false, self.leftovers());
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
             match self.round(attempt, None, until, &mut left).await {
-                Ok(Round::Granted { grant, .. }) => return Ok(Some(grant)),
+                Ok(Round::Granted { grant, rest, .. }) => {
+                    self.note_answers(attempt, until, rest, |_| ());
+                    return Ok(Some(grant));
+                }
                 Ok(Round::Held(_)) => return left.judge(Ok(None)),
                 // What others only try is undone soon, or becomes a majority.
                 Ok(Round::MayBeHeld) => may_be_held = true,
@@ -126,6 +129,7 @@ impl Acquirer {
         let mut votes = Ballot::of(self.members.count());
         let verdict = decide(&mut asked, &mut votes, until).await;
         if verdict == VoteState::Granted {
+            self.note_granted(attempt, &votes, left);
             // Every server that granted it began its TTL after this instant.
             let grant = Grant::new(None, sent_at, attempt.ttl);
             return Ok(Round::Granted { grant, by: votes.granted, contested: !votes.refused.is_empty(), rest: asked });
@@ -142,6 +146,34 @@ impl Acquirer {
             VoteState::Split => Ok(Round::Split),
             _ => Err(self.members.too_few(Phase::Acquire, reasons)),
         }
+    }
+
+    /// Takes note of the servers that may still carry out a request of this grant.
+    pub(super) fn note_granted(&self, attempt: &Attempt, votes: &Ballot, left: &Leftovers) {
+        let owes = |server: &usize| !votes.granted.contains(server);
+        let unanswered = votes.may_leave().filter(owes);
+        let earlier = votes.granted.iter().copied().filter(|server| left.contains(*server));
+        let unsettled = earlier.filter(|server| !self.is_settled(attempt, *server));
+        self.members.unanswered.add(attempt.id, unanswered.chain(unsettled));
+    }
+
+    /// Has the answers that are still to come noted in the background, to requests that are sent until then, and votes looked at.
+    pub(super) fn note_answers(
+        &self,
+        attempt: &Attempt,
+        until: BootInstant,
+        rest: FanOut<Result<ScriptVote, Failed>>,
+        look: impl Fn(ScriptVote) + Send + 'static,
+    ) {
+        let (members, unanswered) = (self.members.all(), self.members.unanswered.clone());
+        let (id, since) = (attempt.id, first_sent(attempt));
+        rest.look_at_the_rest(move |server, answer| {
+            let is_settled = since.is_none_or(|since| members[server].link.is_settled_since(since));
+            let is_known = answer.as_ref().map_or_else(|failed| failed.error.is_definite(), |_| true);
+            let over_at = (!is_settled || !is_known).then(|| SystemClock.now().max(until));
+            unanswered.note(id, server, over_at);
+            answer.into_iter().for_each(&look);
+        });
     }
 
     /// Whether this server's answer covers all that it will ever carry out of this attempt; false while an earlier connection may still

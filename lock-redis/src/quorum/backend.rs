@@ -56,7 +56,7 @@ impl QuorumBackend {
         let waits = Waits::new(&acquirer, &requests, &queues, pushes);
         members.ready(SystemClock.now().plus(op_timeout.max(CONNECT))).await?;
         let adopter = Adopter::new(&members, &requests, &acquirer);
-        let renewer = Renewer::new(&members, &keys);
+        let renewer = Renewer::new(&members, &requests, &keys);
         let leaver = Leaver::new(&members, &requests, &keys, &queues);
         let releaser = Releaser::new(&members, &requests, &keys, &queues);
         let inspector = Inspector::new(&members, &requests, &keys);
@@ -109,6 +109,10 @@ impl Backend for QuorumBackend {
 
     fn is_settled(&self, attempt: &Attempt) -> bool {
         self.releaser.is_settled(attempt)
+    }
+
+    fn is_answered(&self, attempt: &Attempt) -> bool {
+        self.releaser.is_answered(attempt)
     }
 
     fn operator(&self) -> Option<&dyn Operator> {

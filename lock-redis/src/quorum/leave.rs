@@ -46,6 +46,7 @@ impl Leaver {
         self.members.check_ttl(time)?;
         let keys = self.keys.of(&attempt.name, Kind::Mutex);
         self.queues.ended(&keys.lock, attempt.id);
+        self.members.unanswered.forget(attempt.id);
         let ids = [attempt.id, left].map(|id| id.to_string());
         let call = Call::of([&*keys.lock]).with(ids).with([&*milliseconds_at_least(time), &keys.forced()]);
         let (request, until) =

@@ -41,7 +41,7 @@ fn guarantees(young_are_refused: bool) -> Guarantees {
     } else {
         "as many servers as two majorities must share come back without their data within one TTL"
     });
-    guarantees.inspect = Support::Yes;
+    guarantees.inspect = Support::Unless("somebody waits: waiters are not shown");
     guarantees.force_release = Support::Yes;
     guarantees.adoption = Support::Yes;
     guarantees.leave = Support::Yes;

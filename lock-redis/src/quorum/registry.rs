@@ -1,4 +1,5 @@
-//! The releases that one server of a quorum has not confirmed, by attempt: what this client may have there, and no longer wants.
+//! The requests of this client, by attempt, of which it does not know whether a server has carried them out: releases that one server has
+//! not confirmed, which stand for what the client may have there and no longer wants, and acquisitions of what it has.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,5 +98,109 @@ impl PendingReleases {
     fn entries(&self) -> MutexGuard<'_, HashMap<GrantId, PendingEntry>> {
         // Every critical section leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The grants of which servers may still carry out an acquisition: they have not answered the round that was granted, or an earlier one
+/// may be on its way over another connection.
+///
+/// At most one for each grant. It goes with the last answer, or with the end of the grant.
+#[derive(Debug, Default)]
+pub(super) struct UnansweredGrants(Mutex<HashMap<GrantId, Vec<Unanswered>>>);
+
+/// A server that may still carry out an acquisition.
+#[derive(Debug)]
+struct Unanswered {
+    server: usize,
+    /// The instant after which nothing of it is sent, if its answer has not come in time.
+    over_at: Option<BootInstant>,
+}
+
+impl UnansweredGrants {
+    /// Adds a grant, with the servers that may still carry something out.
+    pub(super) fn add(&self, id: GrantId, servers: impl Iterator<Item = usize>) {
+        let unanswered: Vec<_> = servers.map(|server| Unanswered { server, over_at: None }).collect();
+        if !unanswered.is_empty() {
+            self.grants().insert(id, unanswered);
+        }
+    }
+
+    /// Takes note of a server's answer, or of its lack of one: then nothing is sent any more after `over_at`.
+    pub(super) fn note(&self, id: GrantId, server: usize, over_at: Option<BootInstant>) {
+        let mut grants = self.grants();
+        let Some(unanswered) = grants.get_mut(&id) else { return };
+        match (over_at, unanswered.iter_mut().find(|its| its.server == server)) {
+            (Some(_), Some(its)) => its.over_at = over_at,
+            _ => unanswered.retain(|its| its.server != server),
+        }
+        if unanswered.is_empty() {
+            grants.remove(&id);
+        }
+    }
+
+    /// Whether an answer is still waited for.
+    pub(super) fn awaits(&self, id: GrantId) -> bool {
+        self.grants().get(&id).is_some_and(|unanswered| unanswered.iter().any(|its| its.over_at.is_none()))
+    }
+
+    /// Forgets a grant that has ended.
+    pub(super) fn forget(&self, id: GrantId) {
+        self.grants().remove(&id);
+    }
+
+    /// Whether nothing of this grant can be carried out any more. `is_over` tells whether a server has nothing left of what was sent to
+    /// it until an instant.
+    pub(super) fn is_answered(&self, id: GrantId, is_over: impl Fn(usize, BootInstant) -> bool) -> bool {
+        let grants = self.grants();
+        let unanswered = grants.get(&id).into_iter().flatten();
+        unanswered.into_iter().all(|its| its.over_at.is_some_and(|over_at| is_over(its.server, over_at)))
+    }
+
+    fn grants(&self) -> MutexGuard<'_, HashMap<GrantId, Vec<Unanswered>>> {
+        // Every critical section leaves the map whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_grant_is_answered_when_every_server_has_answered_or_has_nothing_left() {
+        let (grants, id) = (UnansweredGrants::default(), GrantId::random().unwrap());
+        let is_answered = |over: Option<usize>| {
+            grants.is_answered(id, |server, until| {
+                assert_eq!(until, at(7));
+                Some(server) == over
+            })
+        };
+        assert!(is_answered(None), "nothing is known of it");
+        grants.add(id, [1, 3].into_iter());
+        assert!(!is_answered(None) && grants.awaits(id));
+        grants.note(id, 1, None);
+        grants.note(id, 3, Some(at(7)));
+        assert!(!is_answered(None) && is_answered(Some(3)) && !grants.awaits(id));
+        grants.note(id, 3, None);
+        assert!(is_answered(None));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_grant_that_is_answered_or_has_ended() {
+        let grants = UnansweredGrants::default();
+        let [answered, ended, whole] = [(); 3].map(|()| GrantId::random().unwrap());
+        grants.add(answered, [0, 2].into_iter());
+        grants.add(ended, [4].into_iter());
+        grants.add(whole, [].into_iter());
+        [0, 2].into_iter().for_each(|server| grants.note(answered, server, None));
+        grants.forget(ended);
+        grants.note(ended, 4, Some(at(1)));
+        assert!(grants.grants().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Renewals: leases are extended on all servers.
 //!
 //! A majority has to confirm. A minority that has lost the entry never gets it back by a renewal: only a new acquisition
-//! may take what is free.
+//! may take what is free. If a majority has lost it, the others release it: nobody else would, until the end of the lease.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Kind, Renewal, Renewed};
+use lock_core::driver::{Kind, Renewal, Renewed, wait};
 use lock_core::{Error, GrantId, LossReason, Phase};
 
+use super::acquire::MOMENT;
 use super::client::member::Member;
 use super::client::members::Members;
-use super::release::requests::lost_by;
+use super::release::requests::{ReleaseRequests, Tells, lost_by};
 use crate::client::link::request::{Failed, Raw};
 use crate::renew::renewal_of;
 use crate::store::call::Call;
@@ -40,7 +41,8 @@ struct RenewalCalls {
 #[derive(Debug, Default)]
 struct RenewalVotes {
     extended: usize,
-    gone: usize,
+    /// The servers that do not have it.
+    gone: Vec<usize>,
     why: Option<LossReason>,
     failures: Vec<Error>,
 }
@@ -49,13 +51,14 @@ struct RenewalVotes {
 #[derive(Debug)]
 pub(super) struct Renewer {
     members: Arc<Members>,
+    requests: Arc<ReleaseRequests>,
     keys: Arc<KeySpace>,
 }
 
 impl Renewer {
-    /// Renews at these servers.
-    pub(super) fn new(members: &Arc<Members>, keys: &Arc<KeySpace>) -> Self {
-        Self { members: members.clone(), keys: keys.clone() }
+    /// Renews at these servers; what is left of a lost lease is released by these requests.
+    pub(super) fn new(members: &Arc<Members>, requests: &Arc<ReleaseRequests>, keys: &Arc<KeySpace>) -> Self {
+        Self { members: members.clone(), requests: requests.clone(), keys: keys.clone() }
     }
 
     /// Renews leases in groups of like urgency: a short one, which is to be tried again soon, does not end the patience of
@@ -84,9 +87,25 @@ impl Renewer {
                 renewed[i] = Some(self.renewed(&batch[i], answers));
             }
         }
+        if let ([only], [Some(Renewed::For(_))]) = (batch, &*renewed) {
+            self.await_answers(only).await;
+        }
         // Every renewal is in a group, or was refused.
         let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
+    }
+
+    /// Waits a moment for the servers that have still to answer the acquisition of a grant that was made just now: its holder may extend it
+    /// in order to detach it.
+    async fn await_answers(&self, renewal: &Renewal<'_>) {
+        let until = SystemClock.now().plus(MOMENT.min(self.patience(renewal)));
+        for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
+            let next = SystemClock.now().plus(pause);
+            if next > until || !self.members.unanswered.awaits(renewal.attempt.id) {
+                return;
+            }
+            SystemClock.sleep_until(next).await;
+        }
     }
 
     /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again
@@ -99,7 +118,11 @@ impl Renewer {
         if answers.extended >= self.members.majority() {
             return Renewed::For(renewal.ttl);
         }
-        if answers.gone >= self.members.majority() {
+        if answers.gone.len() >= self.members.majority() {
+            self.members.unanswered.forget(renewal.attempt.id);
+            // The release stays pending for a server that does not answer.
+            let release = self.requests.release(renewal.attempt, Phase::Cancel, Tells::Nobody);
+            drop(self.requests.send_except(&release, &answers.gone));
             return Renewed::Lost(answers.why.unwrap_or(LossReason::Taken));
         }
         let down = self.members.outages();
@@ -111,9 +134,9 @@ impl Renewer {
         let majority = self.members.majority();
         let mut answers: Vec<_> = calls.calls.iter().map(|_| RenewalVotes::default()).collect();
         let mut asked = self.members.ask_reachable(|member| ask_one(member, calls.clone(), until));
-        while answers.iter().any(|answers| answers.extended < majority && answers.gone < majority) {
-            let Some((_, of_one)) = asked.next_until(until).await else { break };
-            answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(answer));
+        while answers.iter().any(|answers| answers.extended < majority && answers.gone.len() < majority) {
+            let Some((server, of_one)) = asked.next_until(until).await else { break };
+            answers.iter_mut().zip(of_one).for_each(|(answers, answer)| answers.count(server, answer));
         }
         answers
     }
@@ -135,11 +158,11 @@ impl RenewalVote {
 }
 
 impl RenewalVotes {
-    fn count(&mut self, answer: RenewalVote) {
+    fn count(&mut self, server: usize, answer: RenewalVote) {
         match answer {
             RenewalVote::Extended => self.extended += 1,
             RenewalVote::Gone(why) => {
-                self.gone += 1;
+                self.gone.push(server);
                 self.why = self.why.take().or(why);
             }
             RenewalVote::Failed(error) => self.failures.push(error),
@@ -201,8 +224,8 @@ mod tests {
         let members = Arc::new(Members::start(&ports.map(to), Duration::from_secs(1), None));
         members.ready(SystemClock.now().plus(Duration::from_secs(10))).await.unwrap();
         let keys = Arc::new(KeySpace::new("lock:".to_owned(), Dialects::new()));
-        let requests = ReleaseRequests::new(GrantId::random().unwrap(), &members, &keys);
-        let renewer = Renewer::new(&members, &keys);
+        let requests = Arc::new(ReleaseRequests::new(GrantId::random().unwrap(), &members, &keys));
+        let renewer = Renewer::new(&members, &requests, &keys);
         let attempt = Attempt::new("rounds".into(), Kind::Mutex, Owner::new(), Duration::from_secs(60)).unwrap();
         let lock = keys.of(&attempt.name, Kind::Mutex).lock;
         let [(_, earlier), (_, later)] = [begin(&attempt), begin(&attempt)];

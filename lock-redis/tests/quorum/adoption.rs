@@ -1,10 +1,12 @@
 //! Mutexes that were taken by one client and go on in another, when not every server takes part.
 
+use std::time::Instant;
+
 use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
 use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
 use lock_testkit_servers::resp::Value;
 
-use crate::servers::{ALL, GIVE, Servers, eventually, key, long, ms};
+use crate::servers::{ALL, GIVE, PROMPTLY, SHORT, Servers, configured, eventually, hasty, key, long, ms};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_is_enough_to_go_on() {
@@ -55,6 +57,75 @@ async fn a_majority_that_has_lost_it_is_a_definite_no() {
     free.release().await.unwrap();
     // What a minority had of it was taken back.
     servers.have_nothing_left(ALL).await;
+}
+
+/// It would be carried out after the adopter's release, and nobody would release what it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_detached_as_long_as_an_acquisition_of_it_is_on_its_way_to_a_server() {
+    let Some(servers) = Servers::start().await else { return };
+    let worker = servers.client().await;
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let web = configured(QuorumConfig::new(urls).with_young_servers(true).with_client(hasty())).await;
+    // Once for an acquisition that is still waited for, once for one whose connection is given up meanwhile.
+    for time in [ms(0), 4 * SHORT] {
+        servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
+        let held_up = links[4].inject(LinkFault::new(Toxic::Hold, Direction::ToServer));
+        let mut held = web.mutex("adoption").with_lease(long()).lock().await.unwrap();
+        let until = Instant::now() + time;
+        loop {
+            let refused = held.detach().await.unwrap_err();
+            assert!(refused.error.kind() == ErrorKind::Unavailable && refused.error.is_definite(), "{refused}");
+            held = refused.guard;
+            if Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(ms(20)).await;
+        }
+        held_up.heal().unwrap();
+        let mut held = Some(held);
+        let detached = eventually("it is detached", PROMPTLY, async || match held.take()?.detach().await {
+            Ok(detached) => Some(detached),
+            Err(refused) => {
+                held = Some(refused.guard);
+                None
+            }
+        });
+        let detached = detached.await;
+        worker.adopt(&detached).await.unwrap().release().await.unwrap();
+        servers.have_nothing_left(ALL).await;
+    }
+}
+
+/// The servers answer one after the other, and the lock is detached when a majority has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_detached_at_once_where_some_servers_answer_a_little_later() {
+    let Some(servers) = Servers::start().await else { return };
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let web = configured(QuorumConfig::new(urls).with_young_servers(true)).await;
+    servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
+    let late = || LinkFault::new(Toxic::Delay { by: ms(30), jitter: ms(0) }, Direction::ToClient);
+    let _late: Vec<_> = links[3..].iter().map(|link| link.inject(late())).collect();
+    let detached = web.mutex("adoption").with_lease(long()).lock().await.unwrap().detach().await.unwrap();
+    servers.client().await.adopt(&detached).await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+/// A server that is down may have kept nothing from this client.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_every_server_has_granted_is_detached_while_one_of_them_is_away() {
+    let Some(servers) = Servers::start().await else { return };
+    let (web, worker) = (servers.client().await, servers.client().await);
+    let held = servers.hold_everywhere(&web.mutex("adoption").with_lease(long())).await;
+    // Behind all that the acquisition still has to hear.
+    servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
+    servers.kill(&[3]);
+    let detached = held.detach().await.unwrap();
+    worker.adopt(&detached).await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(&[0, 1, 2, 4]).await;
 }
 
 /// It would keep the lock under the id of before for the rest of the lease, and nobody could release it.

@@ -105,12 +105,12 @@ async fn a_waiter_whose_future_is_not_polled_keeps_nobody_of_its_client_from_a_f
     servers.have_nothing_left(ALL).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn several_waiters_whose_futures_are_not_polled_keep_nobody_of_their_client_from_a_free_lock() {
+/// Has a client lock what is free while so many futures of it that wait for it are not polled.
+async fn lock_beside_futures_that_are_not_polled(several: usize) {
     let Some(servers) = Servers::start().await else { return };
     let (holder, waiter) = (servers.client().await, servers.client().await);
     let held = servers.hold_everywhere(&holder.mutex("left").with_lease(long())).await;
-    let left = [(); 3].map(|()| waiter.mutex("left"));
+    let left: Vec<_> = (0..several).map(|_| waiter.mutex("left")).collect();
     let mut left: Vec<_> = left.iter().map(|mutex| Box::pin(mutex.lock())).collect();
     tokio::select! {
         granted = &mut left[0] => panic!("granted beside its holder: {granted:?}"),
@@ -125,6 +125,16 @@ async fn several_waiters_whose_futures_are_not_polled_keep_nobody_of_their_clien
         wait.await.unwrap().release().await.unwrap();
     }
     servers.have_nothing_left(ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_waiters_whose_futures_are_not_polled_keep_nobody_of_their_client_from_a_free_lock() {
+    lock_beside_futures_that_are_not_polled(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_waiters_whose_futures_are_not_polled_keep_nobody_of_their_client_from_a_free_lock() {
+    lock_beside_futures_that_are_not_polled(30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,6 +84,11 @@ impl Link {
         presence.live.as_ref().is_some_and(|live| self.predecessors.none_in_flight_since(&live.server, at))
     }
 
+    /// Whether a request that was sent over the present connection since then has its answer: so has whatever it carried before.
+    pub(crate) fn has_answered_since(&self, at: BootInstant) -> bool {
+        self.with_present(|live| live.pulse().has_answered_since(at))
+    }
+
     /// Whether there is a connection now.
     pub(crate) fn is_up(&self) -> bool {
         self.presence.read().unwrap_or_else(PoisonError::into_inner).live.is_some()

@@ -249,6 +249,8 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct Pulse {
     answered_at: BootInstant,
+    /// The latest instant at which a request was sent that has an answer.
+    heard_of: BootInstant,
     round_trip: Duration,
     silence: Duration,
 }
@@ -257,13 +259,20 @@ impl Pulse {
     /// The pulse of a connection that has just answered a request of `sent_at`, and whose requests have `op_timeout` at
     /// most.
     pub(super) fn new(sent_at: BootInstant, now: BootInstant, op_timeout: Duration) -> Self {
-        Self { answered_at: now, round_trip: now.since(sent_at), silence: LONG_SILENCE.min(op_timeout / 2) }
+        let silence = LONG_SILENCE.min(op_timeout / 2);
+        Self { answered_at: now, heard_of: sent_at, round_trip: now.since(sent_at), silence }
     }
 
     /// Takes note of an answer, of whatever content.
     pub(super) fn answered(&mut self, sent_at: BootInstant, now: BootInstant) {
         self.answered_at = self.answered_at.max(now);
+        self.heard_of = self.heard_of.max(sent_at);
         self.round_trip = self.round_trip.min(now.since(sent_at));
+    }
+
+    /// Whether a request that was sent at this instant or later has its answer.
+    pub(super) fn has_answered_since(&self, sent_at: BootInstant) -> bool {
+        self.heard_of >= sent_at
     }
 
     /// The instant of the last answer.

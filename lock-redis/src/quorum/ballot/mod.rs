@@ -164,9 +164,14 @@ impl Leftovers {
 
     /// An entry may be at this server.
     pub(super) fn add(&mut self, server: usize) {
-        if !self.servers.contains(&server) {
+        if !self.contains(server) {
             self.servers.push(server);
         }
+    }
+
+    /// Whether an entry may be at this server.
+    pub(super) fn contains(&self, server: usize) -> bool {
+        self.servers.contains(&server)
     }
 
     /// No entry is at this server.

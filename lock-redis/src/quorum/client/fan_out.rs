@@ -84,14 +84,14 @@ impl<T: Send + 'static> FanOut<T> {
         }
     }
 
-    /// Has the answers that are still to come looked at in the background.
-    pub(in crate::quorum) fn look_at_the_rest(mut self, look: impl Fn(T) + Send + 'static) {
-        self.answered.drain(..).for_each(|(_, answer)| look(answer));
+    /// Has the answers that are still to come looked at in the background, each with the number of its request.
+    pub(in crate::quorum) fn look_at_the_rest(mut self, look: impl Fn(usize, T) + Send + 'static) {
+        self.answered.drain(..).for_each(|(number, answer)| look(number, answer));
         let mut rest: FuturesUnordered<_> = std::mem::take(&mut self.pending).into_iter().collect();
         if !rest.is_empty() {
             self.background.finish(Box::pin(async move {
-                while let Some((_, answer)) = rest.next().await {
-                    look(answer);
+                while let Some((number, answer)) = rest.next().await {
+                    look(number, answer);
                 }
             }));
         }

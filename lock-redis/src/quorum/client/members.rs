@@ -20,6 +20,7 @@ use crate::client::link::predecessors::Predecessors;
 use crate::quorum::NAME;
 use crate::quorum::ballot::majority;
 use crate::quorum::error::too_few;
+use crate::quorum::registry::UnansweredGrants;
 
 /// The time for which the others are waited for when a majority is connected: a first lock that only just a majority holds
 /// would not survive the next outage.
@@ -36,6 +37,8 @@ pub(in crate::quorum) struct Members {
     has_adopted: AtomicBool,
     /// The earlier connections of all of them, over which requests may still be carried out.
     predecessors: Arc<Predecessors>,
+    /// The grants of which servers may still carry out requests.
+    pub(in crate::quorum) unanswered: Arc<UnansweredGrants>,
     background: Background,
 }
 
@@ -47,7 +50,8 @@ impl Members {
             |dial: &Arc<Dial>| Member::start(dial.clone(), predecessors.clone(), op_timeout, pending_added.clone());
         let all: Arc<[_]> = dials.iter().map(start).collect();
         let background = background::start(all.clone(), pending_added, predecessors.made());
-        Self { all, op_timeout, longest_ttl, has_adopted: AtomicBool::new(false), predecessors, background }
+        let (has_adopted, unanswered) = (AtomicBool::new(false), Arc::default());
+        Self { all, op_timeout, longest_ttl, has_adopted, predecessors, unanswered, background }
     }
 
     /// Waits until a majority is connected, and a moment for the others.
@@ -93,14 +97,14 @@ impl Members {
         FanOut::some(&self.background, others.map(|(server, member)| (server, request(member.clone()))))
     }
 
-    /// Sends a request to every server to which there is a connection.
+    /// Sends a request to every server to which there is a connection. Each answer comes with the number of its server.
     pub(in crate::quorum) fn ask_reachable<T, F>(&self, request: impl Fn(Arc<Member>) -> F) -> FanOut<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let reachable = self.all.iter().filter(|member| member.link.is_up());
-        FanOut::all(&self.background, reachable.map(|member| request(member.clone())))
+        let reachable = self.all.iter().enumerate().filter(|(_, member)| member.link.is_up());
+        FanOut::some(&self.background, reachable.map(|(server, member)| (server, request(member.clone()))))
     }
 
     /// The reasons why there is no connection to some of the servers.
@@ -111,6 +115,11 @@ impl Members {
     /// The server of this number.
     pub(in crate::quorum) fn at(&self, server: usize) -> &Member {
         &self.all[server]
+    }
+
+    /// The servers, for what outlives the client.
+    pub(in crate::quorum) fn all(&self) -> Arc<[Arc<Member>]> {
+        self.all.clone()
     }
 
     /// The servers, in the order of their numbers.

@@ -37,6 +37,7 @@ impl Releaser {
     /// Releases a grant on every server, and hands the lock over to a waiter of this client if it is its turn.
     pub(super) async fn release(&self, attempt: &Attempt) -> Result<Released, Error> {
         let Keys { lock, shared, .. } = self.keys.of(&attempt.name, Kind::Mutex);
+        self.members.unanswered.forget(attempt.id);
         let Handover { here, elsewhere, pause } = self.queues.released(&lock, attempt.id, shared);
         let tells = if elsewhere { Tells::Next(pause) } else { Tells::Nobody };
         let answers = self.requests.send(&self.requests.release(attempt, Phase::Release, tells));
@@ -72,7 +73,17 @@ impl Releaser {
 
     /// Counts on no release of an attempt any more.
     pub(super) fn forget(&self, attempt: &Attempt) {
+        self.members.unanswered.forget(attempt.id);
         self.queues.ended(&self.keys.of(&attempt.name, Kind::Mutex).lock, attempt.id);
+    }
+
+    /// Whether no acquisition of a held grant can still be carried out.
+    pub(super) fn is_answered(&self, attempt: &Attempt) -> bool {
+        let Some(since) = first_sent(attempt) else { return true };
+        self.members.unanswered.is_answered(attempt.id, |server, until| {
+            let link = &self.members.at(server).link;
+            link.is_settled_since(since) && link.has_answered_since(until)
+        })
     }
 
     /// Whether nothing that was sent for this attempt can still be carried out.

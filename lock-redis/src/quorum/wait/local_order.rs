@@ -1,4 +1,7 @@
 //! The waiters of one queue in the order of their coming, decided without I/O: which one asks the servers, and who looks after it.
+//!
+//! A waiter whose future is not polled may have the first place. The others see that nobody asks, and call everybody. Those before one of
+//! them that do not answer are passed over, until they are polled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,19 +18,29 @@ pub(super) struct LocalOrder {
     /// By their numbers.
     waiters: BTreeMap<u64, LocalWaiter>,
     next_number: u64,
+    /// The waiters that were not passed over, or have been polled since. The first one of them is to ask.
+    present: BTreeSet<u64>,
     /// The waiters that have had the first place and not left: one, and those that were passed over.
     asking: BTreeSet<u64>,
-    /// The instant at which the servers were asked last.
-    asked_at: BootInstant,
+    asked: LastAsked,
 }
 
 /// A waiter, as the others of its queue see it.
 #[derive(Debug)]
 struct LocalWaiter {
-    /// Told of a better place, and of a release.
+    /// Told of a better place, of a call, and of a release.
     news: Arc<Notify>,
-    /// Whether it was the first one and did not ask: its future is not polled.
-    is_absent: bool,
+    /// The instant at which it looked at its place last, or came.
+    seen_at: BootInstant,
+}
+
+/// The last request to the servers, as those behind the one that asks know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LastAsked {
+    /// The instant of it, or that from which the next one is waited for.
+    pub(super) at: BootInstant,
+    /// The instant at which everybody was called, as nobody had asked for long.
+    pub(super) called_at: Option<BootInstant>,
 }
 
 /// The place of a waiter among those that are polled, as far as is known.
@@ -35,9 +48,8 @@ struct LocalWaiter {
 pub(super) enum LocalRank {
     /// It asks the servers.
     First,
-    /// It looks after those before it, of whom one asked at this instant last. There are `ahead` of them, or more if they are
-    /// [`TOLD_APART`].
-    Behind { ahead: usize, asked_at: BootInstant },
+    /// It looks after those before it, one of whom asks. There are `ahead` of them, or more if they are [`TOLD_APART`].
+    Behind { ahead: usize, asked: LastAsked },
 }
 
 impl LocalRank {
@@ -47,16 +59,24 @@ impl LocalRank {
     }
 }
 
+impl LastAsked {
+    fn at(at: BootInstant) -> Self {
+        Self { at, called_at: None }
+    }
+}
+
 impl LocalOrder {
     pub(super) fn new(now: BootInstant) -> Self {
-        Self { waiters: BTreeMap::new(), next_number: 0, asking: BTreeSet::new(), asked_at: now }
+        let (present, asking) = (BTreeSet::new(), BTreeSet::new());
+        Self { waiters: BTreeMap::new(), next_number: 0, present, asking, asked: LastAsked::at(now) }
     }
 
     /// Adds a waiter: its number, and where it is told of what is new.
-    pub(super) fn enter(&mut self) -> (u64, Arc<Notify>) {
+    pub(super) fn enter(&mut self, now: BootInstant) -> (u64, Arc<Notify>) {
         let (number, news) = (self.next_number, Arc::<Notify>::default());
         self.next_number += 1;
-        self.waiters.insert(number, LocalWaiter { news: news.clone(), is_absent: false });
+        self.waiters.insert(number, LocalWaiter { news: news.clone(), seen_at: now });
+        self.present.insert(number);
         (number, news)
     }
 
@@ -64,6 +84,7 @@ impl LocalOrder {
     pub(super) fn leave(&mut self, number: u64) {
         let was_in_front = self.rank(number).is_in_front();
         self.waiters.remove(&number);
+        self.present.remove(&number);
         self.asking.remove(&number);
         if was_in_front {
             self.tell_front();
@@ -75,11 +96,14 @@ impl LocalOrder {
         self.waiters.len()
     }
 
-    /// Returns the place of a waiter. The first one is to ask from now on; one that was passed over asks beside it, since it is polled
-    /// after all.
-    pub(super) fn take_rank(&mut self, number: u64) -> LocalRank {
-        let was_passed_over = self.waiters.get(&number).is_some_and(|waiter| waiter.is_absent);
-        let rank = if was_passed_over { LocalRank::First } else { self.rank(number) };
+    /// Returns the place of a waiter that is polled now. The first one is to ask from now on. One that was passed over has its place again,
+    /// and asks beside the one that passed it over if nobody is before it.
+    pub(super) fn take_rank(&mut self, number: u64, now: BootInstant) -> LocalRank {
+        if let Some(own) = self.waiters.get_mut(&number) {
+            own.seen_at = now;
+            self.present.insert(number);
+        }
+        let rank = self.rank(number);
         if rank == LocalRank::First {
             self.asking.insert(number);
         }
@@ -87,57 +111,55 @@ impl LocalOrder {
     }
 
     fn rank(&self, number: u64) -> LocalRank {
-        match self.present().take(TOLD_APART).position(|(present, _)| present == number).unwrap_or(TOLD_APART) {
+        match self.present.iter().take(TOLD_APART).position(|present| *present == number).unwrap_or(TOLD_APART) {
             0 => LocalRank::First,
-            ahead => LocalRank::Behind { ahead, asked_at: self.asked_at },
+            ahead => LocalRank::Behind { ahead, asked: self.asked },
         }
     }
 
     /// Notes that a waiter asks the servers now.
     pub(super) fn asks(&mut self, number: u64, now: BootInstant) {
-        self.asked_at = now;
+        self.asked = LastAsked::at(now);
         // It may have been passed over. If another one asks by now, that one keeps the first place: this one may again not be polled.
-        if self.asking.iter().all(|asking| *asking == number)
-            && let Some(own) = self.waiters.get_mut(&number)
-        {
-            own.is_absent = false;
+        if self.asking.iter().all(|asking| *asking == number) && self.waiters.contains_key(&number) {
+            self.present.insert(number);
         }
     }
 
     /// Notes that nobody could ask until now.
     pub(super) fn stood_still(&mut self, now: BootInstant) {
-        self.asked_at = now;
+        self.asked = LastAsked::at(now);
     }
 
-    /// Has a waiter take the place of those before it, if none of them has asked since this instant and they are not too many to be
-    /// told apart.
-    pub(super) fn pass_over(&mut self, number: u64, asked_at: BootInstant, now: BootInstant) {
-        match self.rank(number) {
-            LocalRank::Behind { ahead: ..TOLD_APART, asked_at: last } if last == asked_at => {}
-            _ => return,
+    /// Has a waiter call everybody, if nobody has asked or called since it saw this; after a call it passes over those before it that have
+    /// not answered.
+    pub(super) fn pass_over(&mut self, number: u64, seen: LastAsked, now: BootInstant) {
+        if self.asked != seen || self.rank(number) == LocalRank::First {
+            return;
         }
-        self.waiters.range_mut(..number).for_each(|(_, before)| before.is_absent = true);
-        self.asked_at = now;
+        let Some(called_at) = seen.called_at else {
+            self.asked.called_at = Some(now);
+            return self.waiters.values().for_each(|waiter| waiter.news.notify_one());
+        };
+        let waiters = &self.waiters;
+        let has_answered = |other: &u64| waiters.get(other).is_some_and(|waiter| waiter.seen_at >= called_at);
+        self.present.retain(|other| *other >= number || has_answered(other));
+        self.asked = LastAsked::at(now);
         self.tell_front();
     }
 
     /// Tells those that ask, and the first one, which asks now.
     pub(super) fn tell_asking(&self) {
-        let asking = self.asking.iter().filter_map(|number| self.waiters.get(number));
-        asking.for_each(|waiter| waiter.news.notify_one());
-        if let Some((_, first)) = self.present().next() {
-            first.news.notify_one();
-        }
+        self.tell(self.asking.iter().chain(self.present.first()));
     }
 
     /// Tells the first one that it is, and the second one that it has to look after the first. The others see it when they look again.
     fn tell_front(&self) {
-        self.present().take(2).for_each(|(_, waiter)| waiter.news.notify_one());
+        self.tell(self.present.iter().take(2));
     }
 
-    /// The waiters that ask when they are the first, in order.
-    fn present(&self) -> impl Iterator<Item = (u64, &LocalWaiter)> {
-        self.waiters.iter().filter(|(_, waiter)| !waiter.is_absent).map(|(number, waiter)| (*number, waiter))
+    fn tell<'a>(&self, numbers: impl Iterator<Item = &'a u64>) {
+        numbers.filter_map(|number| self.waiters.get(number)).for_each(|waiter| waiter.news.notify_one());
     }
 }
 
@@ -153,26 +175,38 @@ mod tests {
         BootInstant::from_origin(Duration::from_secs(seconds))
     }
 
-    const fn right_behind(asked_at: BootInstant) -> LocalRank {
-        LocalRank::Behind { ahead: 1, asked_at }
+    const fn behind(ahead: usize, asked_at: BootInstant) -> LocalRank {
+        LocalRank::Behind { ahead, asked: LastAsked { at: asked_at, called_at: None } }
+    }
+
+    fn entered<const N: usize>(order: &mut LocalOrder) -> [(u64, Arc<Notify>); N] {
+        [(); N].map(|()| order.enter(at(0)))
     }
 
     fn is_told(news: &Notify) -> bool {
         news.notified().now_or_never().is_some()
     }
 
+    /// Calls everybody when nobody has asked since `asked_at`; a second later passes over those who are not polled.
+    fn call_and_pass_over(order: &mut LocalOrder, number: u64, asked_at: BootInstant, now: BootInstant) {
+        order.pass_over(number, LastAsked::at(asked_at), now);
+        order.take_rank(number, now);
+        let called = LastAsked { at: asked_at, called_at: Some(now) };
+        order.pass_over(number, called, now.plus(Duration::from_secs(1)));
+    }
+
     #[test]
     fn a_first_one_that_does_not_ask_is_passed_over_until_the_others_have_gone() {
         let mut order = LocalOrder::new(at(0));
-        let [(first, _), (second, to_second), (third, to_third)] = [(); 3].map(|()| order.enter());
-        assert_eq!(order.take_rank(first), LocalRank::First);
+        let [(first, _), (second, to_second), (third, to_third)] = entered(&mut order);
+        assert_eq!(order.take_rank(first, at(0)), LocalRank::First);
         order.asks(first, at(1));
-        order.pass_over(second, at(0), at(2));
-        assert_eq!(order.take_rank(second), right_behind(at(1)), "the first one has asked since");
-        order.pass_over(second, at(1), at(5));
+        call_and_pass_over(&mut order, second, at(0), at(1));
+        assert_eq!(order.take_rank(second, at(2)), behind(1, at(1)), "the first one has asked since");
+        call_and_pass_over(&mut order, second, at(1), at(4));
         assert!(is_told(&to_second) && is_told(&to_third));
-        assert_eq!(order.take_rank(second), LocalRank::First);
-        assert_eq!(order.take_rank(third), right_behind(at(5)));
+        assert_eq!(order.take_rank(second, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(third, at(5)), behind(1, at(5)));
         // It is polled once, and left alone again: the one that asks is told all the same, and keeps its place until it goes.
         order.asks(first, at(6));
         order.tell_asking();
@@ -180,72 +214,111 @@ mod tests {
         order.asks(second, at(7));
         order.leave(second);
         assert!(is_told(&to_third));
-        assert_eq!(order.take_rank(third), LocalRank::First);
+        assert_eq!(order.take_rank(third, at(7)), LocalRank::First);
         order.leave(third);
         order.asks(first, at(8));
-        assert_eq!(order.take_rank(first), LocalRank::First);
+        assert_eq!(order.take_rank(first, at(8)), LocalRank::First);
     }
 
     #[test]
     fn whoever_was_passed_over_before_it_knew_that_it_was_the_first_asks_when_it_is_polled() {
         let mut order = LocalOrder::new(at(0));
-        let [(first, to_first), (second, _)] = [(); 2].map(|()| order.enter());
-        order.pass_over(second, at(0), at(5));
-        assert_eq!(order.take_rank(second), LocalRank::First);
-        assert_eq!(order.take_rank(first), LocalRank::First, "it is polled after all");
+        let [(first, to_first), (second, _)] = entered(&mut order);
+        call_and_pass_over(&mut order, second, at(0), at(4));
+        assert!(is_told(&to_first), "it is called");
+        assert_eq!(order.take_rank(second, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(first, at(5)), LocalRank::First, "it is polled after all");
         order.tell_asking();
         assert!(is_told(&to_first));
         order.leave(second);
         order.asks(first, at(6));
         order.tell_asking();
         assert!(is_told(&to_first));
-        let (third, _) = order.enter();
-        assert_eq!(order.take_rank(third), right_behind(at(6)));
+        let (third, _) = order.enter(at(6));
+        assert_eq!(order.take_rank(third, at(6)), behind(1, at(6)));
     }
 
     #[test]
-    fn several_who_do_not_ask_are_passed_over_together() {
+    fn those_that_are_not_polled_are_passed_over_together_however_many_they_are() {
+        const LEFT: usize = 3 * TOLD_APART;
         let mut order = LocalOrder::new(at(0));
-        let numbers = [(); TOLD_APART + 2].map(|()| order.enter().0);
-        let behind = |ahead| LocalRank::Behind { ahead, asked_at: at(0) };
-        assert_eq!(order.take_rank(numbers[0]), LocalRank::First);
-        assert_eq!(order.take_rank(numbers[TOLD_APART - 1]), behind(TOLD_APART - 1));
-        assert_eq!(order.take_rank(numbers[TOLD_APART]), behind(TOLD_APART));
-        assert_eq!(order.take_rank(numbers[TOLD_APART + 1]), behind(TOLD_APART));
-        order.pass_over(numbers[TOLD_APART], at(0), at(4));
-        assert_eq!(order.take_rank(numbers[TOLD_APART]), behind(TOLD_APART), "those before it are not counted");
-        order.pass_over(numbers[2], at(0), at(5));
-        assert_eq!(order.take_rank(numbers[2]), LocalRank::First);
-        assert_eq!(order.take_rank(numbers[3]), LocalRank::Behind { ahead: 1, asked_at: at(5) });
-        assert_eq!(order.take_rank(numbers[1]), LocalRank::First, "it is polled after all");
+        let left: [_; LEFT] = entered(&mut order);
+        let [(next, to_next), (last, _)] = entered(&mut order);
+        assert_eq!(order.take_rank(left[0].0, at(0)), LocalRank::First);
+        assert_eq!(order.take_rank(left[TOLD_APART - 1].0, at(0)), behind(TOLD_APART - 1, at(0)));
+        assert_eq!(order.take_rank(next, at(0)), behind(TOLD_APART, at(0)));
+        order.pass_over(last, LastAsked::at(at(0)), at(4));
+        assert!(is_told(&to_next) && left.iter().all(|(_, news)| is_told(news)), "everybody is called");
+        let called = LastAsked { at: at(0), called_at: Some(at(4)) };
+        for (number, ahead) in [(next, TOLD_APART), (last, TOLD_APART)] {
+            assert_eq!(order.take_rank(number, at(4)), LocalRank::Behind { ahead, asked: called });
+        }
+        order.pass_over(last, called, at(5));
+        assert!(is_told(&to_next));
+        assert_eq!(order.take_rank(next, at(5)), LocalRank::First, "it has answered, and was there before");
+        assert_eq!(order.take_rank(last, at(5)), behind(1, at(5)));
+    }
+
+    #[test]
+    fn those_that_were_passed_over_have_their_places_again_when_they_are_polled() {
+        let mut order = LocalOrder::new(at(0));
+        let [(first, _), (second, _), (third, _)] = entered(&mut order);
+        call_and_pass_over(&mut order, third, at(0), at(4));
+        assert_eq!(order.take_rank(third, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(first, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(second, at(5)), behind(1, at(5)), "one of those that are late is enough");
+    }
+
+    #[test]
+    fn nobody_is_passed_over_that_has_answered_the_call() {
+        let mut order = LocalOrder::new(at(0));
+        let [(first, _), (second, _), (third, _)] = entered(&mut order);
+        order.pass_over(third, LastAsked::at(at(0)), at(4));
+        let called = LastAsked { at: at(0), called_at: Some(at(4)) };
+        assert_eq!(order.take_rank(second, at(4)), LocalRank::Behind { ahead: 1, asked: called });
+        order.pass_over(third, LastAsked::at(at(0)), at(5));
+        assert_eq!(order.take_rank(third, at(5)), LocalRank::Behind { ahead: 2, asked: called }, "one call is enough");
+        order.pass_over(third, called, at(5));
+        assert_eq!(order.take_rank(third, at(5)), behind(1, at(5)));
+        order.leave(second);
+        assert_eq!(order.take_rank(third, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(first, at(5)), LocalRank::First, "it is polled after all");
     }
 
     #[test]
     fn nobody_is_passed_over_for_a_time_in_which_nobody_could_ask() {
         let mut order = LocalOrder::new(at(0));
-        let [(first, _), (second, _)] = [(); 2].map(|()| order.enter());
+        let [(first, _), (second, _)] = entered(&mut order);
         order.stood_still(at(3));
-        order.pass_over(second, at(0), at(4));
-        assert_eq!(order.take_rank(first), LocalRank::First);
-        assert_eq!(order.take_rank(second), right_behind(at(3)));
+        call_and_pass_over(&mut order, second, at(0), at(4));
+        assert_eq!(order.take_rank(first, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(second, at(5)), behind(1, at(3)));
+        order.pass_over(second, LastAsked::at(at(3)), at(6));
+        order.stood_still(at(9));
+        order.pass_over(second, LastAsked { at: at(3), called_at: Some(at(6)) }, at(9));
+        assert_eq!(order.take_rank(second, at(9)), behind(1, at(9)), "nobody could answer the call");
     }
 
     #[test]
     fn a_second_one_that_has_become_the_first_passes_nobody_over() {
         let mut order = LocalOrder::new(at(0));
-        let [(first, _), (second, _)] = [(); 2].map(|()| order.enter());
+        let [(first, _), (second, to_second), (third, to_third)] = entered(&mut order);
         order.leave(first);
-        order.pass_over(second, at(0), at(5));
-        assert_eq!(order.take_rank(second), LocalRank::First);
+        assert!(is_told(&to_second) && is_told(&to_third));
+        order.pass_over(second, LastAsked::at(at(0)), at(5));
+        assert!(!is_told(&to_third), "it calls nobody");
+        assert_eq!(order.take_rank(second, at(5)), LocalRank::First);
+        assert_eq!(order.take_rank(third, at(5)), behind(1, at(0)));
     }
 
     #[test]
-    fn whoever_is_behind_is_told_nothing() {
+    fn whoever_is_behind_is_told_nothing_but_calls() {
         let mut order = LocalOrder::new(at(0));
-        let [(first, _), (second, _), (_, to_third), (fourth, to_fourth)] = [(); 4].map(|()| order.enter());
+        let [(first, _), (second, _), (_, to_third), (fourth, to_fourth)] = entered(&mut order);
         order.tell_asking();
         order.leave(fourth);
-        order.pass_over(second, at(0), at(5));
+        assert!(!is_told(&to_third) && !is_told(&to_fourth));
+        call_and_pass_over(&mut order, second, at(0), at(5));
         assert!(is_told(&to_third) && !is_told(&to_fourth));
         order.leave(first);
         assert!(!is_told(&to_third), "it was passed over before");

@@ -124,7 +124,7 @@ impl Waits {
                     if !contested {
                         place.registers(was_registered);
                     }
-                    self.note_late_refusals(place.lock(), rest);
+                    self.note_late_refusals(attempt, until, place.lock(), rest);
                     // Servers that have not answered yet may have refused, too. Servers that granted the lock no longer count this client
                     // as a waiter, except in the first round: by then it may not have waited for a whole microsecond.
                     if place.deregisters() {
@@ -164,10 +164,16 @@ impl Waits {
     }
 
     /// Takes note of servers that refuse the lock after it was granted: they count this client as a waiter.
-    fn note_late_refusals(&self, lock: &str, rest: FanOut<Result<ScriptVote, Failed>>) {
+    fn note_late_refusals(
+        &self,
+        attempt: &Attempt,
+        until: BootInstant,
+        lock: &str,
+        rest: FanOut<Result<ScriptVote, Failed>>,
+    ) {
         let (queues, lock) = (self.queues.clone(), lock.to_owned());
-        rest.look_at_the_rest(move |answer| {
-            if answer.is_ok_and(|said| !said.yes) {
+        self.acquirer.note_answers(attempt, until, rest, move |said| {
+            if !said.yes {
                 queues.note_registered(&lock);
             }
         });

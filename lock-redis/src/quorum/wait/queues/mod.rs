@@ -1,9 +1,9 @@
 //! The waiters of one client, in a queue for each lock.
 //!
 //! Only the first waiter of a queue asks the servers, so that a wait costs them the same however many tasks wait. The others wait for its
-//! place. If the first waiter has not asked for long, its future is not polled: the next one takes its place or, if that one is not polled
-//! either, one of the seven behind it. A release in the same client hands the lock over: the first waiter's request follows the release on
-//! every connection. Local knowledge saves requests; it never makes a grant.
+//! place. If the first waiter has not asked for long, its future is not polled: the first of those that are polled takes its place. A
+//! release in the same client hands the lock over: the first waiter's request follows the release on every connection. Local knowledge
+//! saves requests; it never makes a grant.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::AGAIN;
 use super::fairness::HandoverRun;
-use super::local_order::{LocalOrder, LocalRank, TOLD_APART};
+use super::local_order::{LocalOrder, LocalRank};
 use super::release_news::ReleaseNews;
 use super::shared_runs::SharedRuns;
 
@@ -45,6 +45,8 @@ struct QuorumQueue {
     told: Option<ReleaseNews>,
     /// The instant of a majority's last answer.
     answered_at: BootInstant,
+    /// The instant of the first request since then.
+    unanswered_since: Option<BootInstant>,
     /// Whether somebody held the lock, or may have, when the servers were asked last.
     may_be_held: bool,
     /// Whether servers may count this client among the waiters.
@@ -74,8 +76,11 @@ pub(in crate::quorum) struct Handover {
 /// The longest pause between two requests of a first waiter whose future is polled.
 const UNASKED: Duration = AGAIN.saturating_add(Duration::from_millis(200));
 
-/// The time by which each waiter gives the one before it precedence in taking the place of those that are not polled.
+/// The time by which each waiter gives the one before it precedence in calling those that are polled.
 const LATER: Duration = Duration::from_millis(300);
+
+/// The time in which those that are polled answer a call. One that is later has its place again, and asks beside another one at worst.
+const ANSWERED: Duration = Duration::from_millis(300);
 
 impl Queues {
     pub(in crate::quorum) fn new(majority: usize, stop_waiting: StopWaiting) -> Arc<Self> {
@@ -93,7 +98,7 @@ impl Queues {
         let mut queues = locked(&self.queues);
         let queue =
             queues.entry(lock.to_owned()).or_insert_with(|| Arc::new(Mutex::new(QuorumQueue::new(entered_at)))).clone();
-        let (number, news) = locked(&queue).order.enter();
+        let (number, news) = locked(&queue).order.enter(entered_at);
         drop(queues);
         QueuePlace { queues: self.clone(), lock: lock.to_owned(), shared, queue, number, news, entered_at }
     }
@@ -188,6 +193,7 @@ impl QuorumQueue {
             run: HandoverRun::default(),
             told: None,
             answered_at: now,
+            unanswered_since: None,
             may_be_held: false,
             is_registered: false,
         }
@@ -209,8 +215,8 @@ pub(in crate::quorum) struct QueuePlace {
 
 impl QueuePlace {
     /// Waits for the first place, which it has until this is dropped, at most until the deadline or until the servers have been silent
-    /// for the attempt's patience. That counts from the instant at which they are asked again. Returns the instant from which the patience
-    /// of the first one counts.
+    /// for the attempt's patience. That counts while somebody asks them. Returns the instant from which the patience of the first one
+    /// counts.
     pub(in crate::quorum) async fn first(
         &self,
         attempt: &Attempt,
@@ -218,18 +224,17 @@ impl QueuePlace {
     ) -> Result<BootInstant, WaitEnded> {
         let mut awake_since = self.entered_at;
         loop {
-            let silent_since = self.silent_since().max(awake_since);
-            let rank = self.queue().order.take_rank(self.number);
-            let passes_over = match rank {
+            let now = SystemClock.now();
+            let silent_since = self.unanswered_since().map_or(now, |since| since.max(awake_since));
+            let (ahead, asked) = match self.queue().order.take_rank(self.number, now) {
                 LocalRank::First => return Ok(silent_since),
-                LocalRank::Behind { ahead, asked_at } => {
-                    // Those who are too far behind to pass over anybody only look again.
-                    let from = if ahead < TOLD_APART { asked_at } else { SystemClock.now() };
-                    from.plus(UNASKED + attempt.op_timeout + after(ahead))
-                }
+                LocalRank::Behind { ahead, asked } => (ahead, asked),
             };
-            let due = self.asked_again_by().max(awake_since).plus(attempt.patience);
-            let due = due.min(deadline.instant()).min(passes_over);
+            let passes_over = match asked.called_at {
+                None => asked.at.plus(UNASKED + attempt.op_timeout + after(ahead)),
+                Some(called_at) => called_at.plus(ANSWERED),
+            };
+            let due = silent_since.plus(attempt.patience).min(deadline.instant()).min(passes_over);
             tokio::select! {
                 biased;
                 () = self.news.notified() => continue,
@@ -244,27 +249,21 @@ impl QueuePlace {
             if deadline.has_passed(now) {
                 return Err(if self.queue().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
-            if now >= self.asked_again_by().max(awake_since).plus(attempt.patience) {
+            if let Some(since) = self.unanswered_since()
+                && now >= since.max(awake_since).plus(attempt.patience)
+            {
                 return Err(WaitEnded::Unknown);
             }
-            if let LocalRank::Behind { asked_at, .. } = rank
-                && now >= passes_over
-            {
-                self.queue().order.pass_over(self.number, asked_at, now);
+            if now >= passes_over {
+                self.queue().order.pass_over(self.number, asked, now);
             }
         }
     }
 
-    /// The instant of a majority's last answer, or of the waiter's coming.
-    pub(in crate::quorum) fn silent_since(&self) -> BootInstant {
-        self.queue().answered_at.max(self.entered_at)
-    }
-
-    /// The instant by which the first waiter asks after a majority's last answer, or that of the waiter's coming.
-    fn asked_again_by(&self) -> BootInstant {
-        let queue = self.queue();
-        let again = if queue.may_be_held { queue.answered_at.plus(UNASKED) } else { queue.answered_at };
-        again.max(self.entered_at)
+    /// The instant of the first request that was made since a majority's last answer, or of the waiter's coming; `None` if nobody has asked
+    /// since.
+    fn unanswered_since(&self) -> Option<BootInstant> {
+        self.queue().unanswered_since.map(|since| since.max(self.entered_at))
     }
 
     /// The key of the lock.
@@ -290,15 +289,16 @@ impl QueuePlace {
 
     /// Forgets the news: the servers are asked now.
     pub(in crate::quorum) fn asks(&self) {
-        let mut queue = self.queue();
+        let (mut queue, now) = (self.queue(), SystemClock.now());
         queue.told = None;
-        queue.order.asks(self.number, SystemClock.now());
+        queue.unanswered_since.get_or_insert(now);
+        queue.order.asks(self.number, now);
     }
 
     /// Notes that a majority has answered, and whether somebody may hold the lock.
     pub(in crate::quorum) fn answered(&self, may_be_held: bool) {
         let mut queue = self.queue();
-        (queue.answered_at, queue.may_be_held) = (SystemClock.now(), may_be_held);
+        (queue.answered_at, queue.unanswered_since, queue.may_be_held) = (SystemClock.now(), None, may_be_held);
     }
 
     /// Notes whether servers may count this client among the waiters now; returns what was noted before.
@@ -361,9 +361,9 @@ impl Drop for QueuePlace {
     }
 }
 
-/// The time by which a waiter passes those before it over later than the second one does, which may not be polled either.
+/// The time by which a waiter calls later than the second one does, which may not be polled either.
 fn after(ahead: usize) -> Duration {
-    // A few at most.
+    // At most the number of places that are told apart.
     LATER * u32::try_from(ahead.saturating_sub(1)).unwrap_or_default()
 }
 

@@ -160,6 +160,7 @@ async fn a_waiter_behind_the_first_is_as_patient_as_the_first_one_is_between_two
     first.answered(true);
     let within = Deadline::after(SystemClock.now(), AGAIN / 4);
     assert_eq!(second.first(&attempt, within).await.unwrap_err(), WaitEnded::Held, "nobody had asked again");
+    first.asks();
     first.not_answered();
     assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
 }
@@ -177,5 +178,21 @@ async fn a_waiter_behind_the_first_ends_with_its_deadline_or_its_patience() {
     first.not_answered();
     assert_eq!(second.first(&attempt, soon()).await.unwrap_err(), WaitEnded::Unknown);
     attempt.patience = Duration::from_millis(5);
+    first.asks();
     assert_eq!(second.first(&attempt, Deadline::NEVER).await.unwrap_err(), WaitEnded::Unknown);
+}
+
+#[tokio::test]
+async fn a_waiter_behind_others_that_are_not_polled_is_patient_until_it_asks_itself() {
+    let (queues, _) = queues();
+    let left = [(); 30].map(|()| queues.enter("a", false));
+    let next = queues.enter("a", false);
+    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+    (attempt.op_timeout, attempt.patience) = (Duration::from_millis(10), Duration::from_millis(10));
+    let mut waits = left.each_ref().map(|place| Box::pin(place.first(&attempt, Deadline::NEVER)));
+    assert!(waits[0].as_mut().now_or_never().is_some(), "the first place is free");
+    waits[1..].iter_mut().for_each(|wait| assert!(wait.as_mut().now_or_never().is_none()));
+    let began = SystemClock.now();
+    let silent_since = next.first(&attempt, Deadline::NEVER).await.unwrap();
+    assert!(silent_since > began, "its patience begins when it asks");
 }
