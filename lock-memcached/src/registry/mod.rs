@@ -122,6 +122,20 @@ impl State {
             None => self.unsure.push((key.clone(), Unanswered { last: Some(until), earlier: None })),
         }
     }
+
+    /// The last claim of a key was answered.
+    fn answered(&mut self, key: &Key) {
+        if let Some((_, claims)) = self.unsure.iter_mut().find(|(unsure, _)| unsure == key) {
+            claims.answered();
+        }
+    }
+
+    /// Forgets the claims that cannot be carried out any more, and returns those that may be yet.
+    fn unsure(&mut self) -> &[(Key, Unanswered)] {
+        let now = SystemClock.now();
+        self.unsure.retain_mut(|(_, claims)| claims.may_come(now));
+        &self.unsure
+    }
 }
 
 impl Unanswered {
@@ -210,9 +224,7 @@ impl Entry {
 
     /// The last claim of a key was answered: it is not this attempt's.
     pub(crate) fn refused(&self, key: &Key) {
-        if let Some((_, claims)) = self.state().unsure.iter_mut().find(|(unsure, _)| unsure == key) {
-            claims.answered();
-        }
+        self.state().answered(key);
     }
 
     /// No claim of a key can be carried out any more.
@@ -220,10 +232,15 @@ impl Entry {
         self.state().unsure.retain(|(unsure, _)| unsure != key);
     }
 
-    /// The last claim of a key was answered: it is.
+    /// The last claim of a key was answered: it is. In one step, so that the attempt has something at any time.
     pub(crate) fn won(&self, key: &Key, seen: CasNumber) {
-        self.refused(key);
-        self.has(key, seen);
+        let mut state = self.state();
+        state.answered(key);
+        state.releases.retain(|asked| asked.key != *key);
+        match state.pieces.iter_mut().find(|piece| piece.key == *key) {
+            Some(piece) => piece.seen = seen,
+            None => state.pieces.push(Piece { key: key.clone(), seen }),
+        }
     }
 
     /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was released
@@ -232,15 +249,6 @@ impl Entry {
         let mut state = self.state();
         if let Some(piece) = state.pieces.iter_mut().find(|piece| piece.key == *key && piece.seen.cas < seen.cas) {
             piece.seen = seen;
-        }
-    }
-
-    fn has(&self, key: &Key, seen: CasNumber) {
-        let mut state = self.state();
-        state.releases.retain(|asked| asked.key != *key);
-        match state.pieces.iter_mut().find(|piece| piece.key == *key) {
-            Some(piece) => piece.seen = seen,
-            None => state.pieces.push(Piece { key: key.clone(), seen }),
         }
     }
 
@@ -296,9 +304,7 @@ impl Entry {
 
     /// Keys whose claims were not answered and may be carried out yet.
     pub(crate) fn unsure(&self) -> Vec<Key> {
-        let (mut state, now) = (self.state(), SystemClock.now());
-        state.unsure.retain_mut(|(_, claims)| claims.may_come(now));
-        state.unsure.iter().map(|(key, _)| key.clone()).collect()
+        self.state().unsure().iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// The server keeps the grant for this long from `sent_at`; what it was told before still holds.
@@ -359,12 +365,13 @@ impl Entry {
 
     /// Whether no claim can be carried out any more that was not answered.
     pub(crate) fn is_answered(&self) -> bool {
-        self.unsure().is_empty()
+        self.state().unsure().is_empty()
     }
 
     /// Whether the attempt has nothing, for certain.
     pub(crate) fn is_empty(&self) -> bool {
-        self.unsure().is_empty() && self.state().pieces.is_empty()
+        let mut state = self.state();
+        state.pieces.is_empty() && state.unsure().is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
