@@ -331,7 +331,7 @@ impl Acquirer {
     pub(crate) async fn keep(
         &self,
         attempt: &Attempt,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         also: Vec<Command>,
     ) -> Result<Option<ClaimRound>, Error> {
         let kept = async {

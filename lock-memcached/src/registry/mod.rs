@@ -45,10 +45,22 @@ struct State {
     asked_until: BootInstant,
     /// Keys whose release was asked for and not answered yet: it may be carried out at any time.
     releases: Vec<AskedRelease>,
+    /// What its record is to say, until the server is known to have it.
+    to_describe: Option<Description>,
     is_shown: bool,
     is_ending: bool,
     /// Whether one of its keys was lost. What it has beside that does not count any more.
     is_lost: bool,
+}
+
+/// The part of a holder's record that its entry does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) token: Option<u64>,
+    /// Beginning of the hold, in ms since 1970 by the holder's clock.
+    pub(crate) since: u64,
+    /// Whether it waits for others to leave.
+    pub(crate) waits: bool,
 }
 
 /// A key that has the attempt's number.
@@ -175,6 +187,7 @@ impl Entry {
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
             releases: Vec::new(),
+            to_describe: None,
             is_shown: false,
             is_ending: false,
             is_lost: false,
@@ -331,7 +344,22 @@ impl Entry {
         self.state().kept_until
     }
 
-    /// Whether a record describes this holder at the server.
+    /// Has a record of this holder say so, instead of what it was to say before.
+    pub(crate) fn describe(&self, description: Description) {
+        self.state().to_describe = Some(description);
+    }
+
+    /// What a record has yet to say of this holder.
+    pub(crate) fn to_describe(&self) -> Option<Description> {
+        self.state().to_describe
+    }
+
+    /// The server has a record that says so.
+    pub(crate) fn described(&self, description: Description) {
+        self.state().to_describe.take_if(|to_describe| *to_describe == description);
+    }
+
+    /// Whether a record may describe this holder at the server.
     pub(crate) fn is_shown(&self) -> bool {
         self.state().is_shown
     }
