@@ -11,7 +11,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{Error, ErrorKind, Phase};
 
-use crate::client::link::{DetachOnDrop, Link};
+use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::epoch::gate::{self, EpochGate};
 use crate::epoch::{Epoch, GateVerdict, NotNow};
@@ -130,24 +130,28 @@ impl Acquirer {
     }
 
     /// Claims these keys, asks what else is to be asked, and reads the epoch. What was won is in the attempt's entry,
-    /// whatever the verdict is. Once sent it is carried through, even if this future is dropped. All of it has one operation timeout.
+    /// whatever the verdict is. Once sent it is carried through, even if this future is dropped; before its turn it is not begun. All of it
+    /// has one operation timeout.
     ///
     /// A key that an earlier, unanswered claim has won for this attempt counts as won, too. What else is to be asked, and the epoch, are
     /// asked for once more then: the first answers may be older than the lock. The grant counts if both looks at the epoch say so: the key
     /// was renewed between them, by the clock that the first look saw.
-    pub(crate) fn claim(
+    pub(crate) async fn claim(
         self: &Arc<Self>,
         attempt: &Attempt,
         entry: &Arc<Entry>,
         keys: Vec<Key>,
         also: Vec<Command>,
-    ) -> DetachOnDrop<Result<ClaimRound, Error>> {
-        let (acquirer, entry, ttl, until) =
-            (self.clone(), entry.clone(), entry.lasts(attempt.ttl), self.link.deadline());
-        self.link.detach_on_drop(async move {
-            let _turn = entry.turn_by(until).await.map_err(|failure| acquirer.error(failure))?;
+    ) -> Result<ClaimRound, Error> {
+        let (ttl, until) = (entry.lasts(attempt.ttl), self.link.deadline());
+        let turn = entry.turn_by(until).await.map_err(|failure| self.error(failure))?;
+        let (acquirer, entry) = (self.clone(), entry.clone());
+        let claimed = self.link.detach_on_drop(async move {
+            // Whoever undoes the attempt waits for this, from the beginning on: it goes on without its caller.
+            let _turn = turn;
             acquirer.claim_now(&entry, &keys, also, ttl, until).await
-        })
+        });
+        claimed.await
     }
 
     async fn claim_now(
@@ -327,7 +331,7 @@ impl Acquirer {
     pub(crate) async fn keep(
         &self,
         attempt: &Attempt,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         also: Vec<Command>,
     ) -> Result<Option<ClaimRound>, Error> {
         let kept = async {

@@ -177,8 +177,8 @@ impl Adopter {
             }
         };
         // Whatever was asked before named a CAS number that no item has any more.
-        entry.settled(key);
         entry.won(key, seen);
+        entry.settled(key);
         let is_whole = answers.next().map_or(Ok(false), |look| lasts(&look, seconds))?;
         Ok(if is_whole { Some((seen, verdict?)) } else { None })
     }

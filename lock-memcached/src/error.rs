@@ -81,8 +81,8 @@ impl Failure {
     }
 
     /// The server's name leads nowhere.
-    pub(crate) fn unresolved(error: io::Error) -> Self {
-        Self { what: "the server's name cannot be resolved".into(), ..Self::of_io(error, false) }
+    pub(crate) fn unresolved(error: &Arc<io::Error>) -> Self {
+        Self { what: "the server's name cannot be resolved".into(), ..Self::of_shared(error, false) }
     }
 
     /// Every connection is in use for others.

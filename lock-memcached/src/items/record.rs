@@ -1,7 +1,8 @@
 //! Records of holders for `inspect`, in items beside the lock's.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
-//! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it.
+//! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it. A description that did not get
+//! through is sent again when the grant is renewed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::client::link::Link;
-use crate::client::protocol::Command;
+use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
-use crate::registry::Entry;
+use crate::registry::{Description, Entry};
 use crate::store::keys::{Keys, Nonce, item_ttl, since_1970};
 
 /// Time that a grant has to last until it is described.
@@ -25,7 +26,7 @@ pub(crate) const AFTER: Duration = Duration::from_millis(5);
 /// Most records that are written at once.
 const BATCH: usize = 128;
 
-/// The most grants that wait to be described. One more is not described.
+/// The most grants that wait to be described. One more is described when it is renewed.
 const WAITING: usize = 1024;
 
 /// The time after which a task that has not come to what waits is left alone, and another one started. It goes on with what
@@ -64,10 +65,14 @@ struct RecordWriter {
 #[derive(Debug)]
 struct RecordTask {
     entry: Weak<Entry>,
-    token: Option<u64>,
-    since: u64,
-    waits: bool,
-    ttl: Duration,
+    seconds: u32,
+}
+
+/// A holder that is to be described.
+struct Undescribed {
+    entry: Arc<Entry>,
+    description: Description,
+    seconds: u32,
 }
 
 impl HolderRecords {
@@ -95,7 +100,13 @@ impl HolderRecords {
     }
 
     fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
-        let task = RecordTask { entry: Arc::downgrade(entry), token, since: now_in_ms(), waits, ttl: attempt.ttl };
+        entry.describe(Description { token, since: now_in_ms(), waits });
+        self.write_soon(entry, item_ttl(attempt.ttl));
+    }
+
+    /// Has what is to be said of a holder written in the background, for this time.
+    fn write_soon(self: &Arc<Self>, entry: &Arc<Entry>, seconds: u32) {
+        let task = RecordTask { entry: Arc::downgrade(entry), seconds };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemClock.now();
         let running = writer.take().filter(|writer| writer.goes_on(now));
@@ -111,8 +122,11 @@ impl HolderRecords {
         *writer = next;
     }
 
-    /// Keeps a grant's record for as long as the grant, if it has one.
-    pub(crate) fn keep(&self, entry: &Entry, seconds: u32) -> Option<Command> {
+    /// Keeps a grant's record for as long as the grant, if it has one. One that did not get through is sent again.
+    pub(crate) fn keep(self: &Arc<Self>, entry: &Arc<Entry>, seconds: u32) -> Option<Command> {
+        if entry.to_describe().is_some() {
+            self.write_soon(entry, seconds);
+        }
         entry.is_shown().then(|| Command::Keep { key: self.keys.holder(entry.nonce), seconds })
     }
 
@@ -170,22 +184,32 @@ impl HolderRecords {
         Ok(records)
     }
 
-    async fn write(&self, held: Vec<(Arc<Entry>, RecordTask)>) {
-        let notes = held.iter().filter_map(|(entry, task)| {
+    async fn write(&self, held: Vec<Undescribed>) {
+        let notes = held.iter().filter_map(|holder| {
+            let Undescribed { entry, description: Description { token, since, waits }, seconds } = holder;
             entry.show();
-            let (grant, owner) = (entry.grant, entry.owner.clone());
-            let record = HolderRecord { grant, owner, token: task.token, since: task.since, waits: task.waits };
+            let record = HolderRecord {
+                grant: entry.grant,
+                owner: entry.owner.clone(),
+                token: *token,
+                since: *since,
+                waits: *waits,
+            };
             let text = serde_json::to_string(&record).ok()?;
-            Some(Command::Note { key: self.keys.holder(entry.nonce), text, seconds: item_ttl(task.ttl) })
+            Some((holder, Command::Note { key: self.keys.holder(entry.nonce), text, seconds: *seconds }))
         });
-        let notes: Vec<_> = notes.collect();
+        let (noted, notes): (Vec<_>, Vec<_>) = notes.unzip();
         if notes.is_empty() {
             return;
         }
-        self.link.run(notes).await;
+        for (holder, answer) in noted.into_iter().zip(self.link.run(notes).await) {
+            if matches!(answer, CommandAnswer::Done(_)) {
+                holder.entry.described(holder.description);
+            }
+        }
         // What was released meanwhile may have been described after it was forgotten.
-        let over = held.iter().filter(|(entry, _)| entry.is_empty());
-        let forget: Vec<_> = over.map(|(entry, _)| self.forget(entry.nonce)).collect();
+        let over = held.iter().filter(|holder| holder.entry.is_empty());
+        let forget: Vec<_> = over.map(|holder| self.forget(holder.entry.nonce)).collect();
         if !forget.is_empty() {
             self.link.run(forget).await;
         }
@@ -207,7 +231,7 @@ impl RecordWriter {
         self.tasks.capacity() == self.tasks.max_capacity()
     }
 
-    /// Queues a grant to be described; not if the task has just ended or its queue is full: it is best effort.
+    /// Queues a grant to be described; not if the task has just ended or its queue is full: a renewal does so again.
     fn send(&mut self, task: RecordTask, now: BootInstant) {
         if self.is_idle() {
             self.idle_at = now;
@@ -232,9 +256,10 @@ async fn write_all(records: Weak<HolderRecords>, mut tasks: mpsc::Receiver<Recor
 }
 
 impl RecordTask {
-    /// The grant's entry, if it is still held.
-    fn held(self) -> Option<(Arc<Entry>, Self)> {
+    /// The grant, if it is still held and has not been described since.
+    fn held(self) -> Option<Undescribed> {
         let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;
-        Some((entry, self))
+        let description = entry.to_describe()?;
+        Some(Undescribed { entry, description, seconds: self.seconds })
     }
 }

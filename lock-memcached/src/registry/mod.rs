@@ -45,10 +45,22 @@ struct State {
     asked_until: BootInstant,
     /// Keys whose release was asked for and not answered yet: it may be carried out at any time.
     releases: Vec<AskedRelease>,
+    /// What its record is to say, until the server is known to have it.
+    to_describe: Option<Description>,
     is_shown: bool,
     is_ending: bool,
     /// Whether one of its keys was lost. What it has beside that does not count any more.
     is_lost: bool,
+}
+
+/// The part of a holder's record that its entry does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) token: Option<u64>,
+    /// Beginning of the hold, in ms since 1970 by the holder's clock.
+    pub(crate) since: u64,
+    /// Whether it waits for others to leave.
+    pub(crate) waits: bool,
 }
 
 /// A key that has the attempt's number.
@@ -122,6 +134,20 @@ impl State {
             None => self.unsure.push((key.clone(), Unanswered { last: Some(until), earlier: None })),
         }
     }
+
+    /// The last claim of a key was answered.
+    fn answered(&mut self, key: &Key) {
+        if let Some((_, claims)) = self.unsure.iter_mut().find(|(unsure, _)| unsure == key) {
+            claims.answered();
+        }
+    }
+
+    /// Forgets the claims that cannot be carried out any more, and returns those that may be yet.
+    fn unsure(&mut self) -> &[(Key, Unanswered)] {
+        let now = SystemClock.now();
+        self.unsure.retain_mut(|(_, claims)| claims.may_come(now));
+        &self.unsure
+    }
 }
 
 impl Unanswered {
@@ -161,6 +187,7 @@ impl Entry {
             kept_until: BootInstant::from_origin(Duration::ZERO),
             asked_until: BootInstant::from_origin(Duration::ZERO),
             releases: Vec::new(),
+            to_describe: None,
             is_shown: false,
             is_ending: false,
             is_lost: false,
@@ -175,7 +202,12 @@ impl Entry {
 
     /// The right to change what the attempt has, by this instant. Whoever has it longer waits for an answer.
     pub(crate) async fn turn_by(&self, until: BootInstant) -> Result<OwnedMutexGuard<()>, Failure> {
-        wait::before(&SystemClock, |_| until, self.turn()).await.ok_or_else(Failure::unanswered)
+        if let Ok(turn) = self.turn.clone().try_lock_owned() {
+            return Ok(turn);
+        }
+        // Seldom, and so not a part of every request's future.
+        let turn = Box::pin(wait::before(&SystemClock, |_| until, self.turn())).await;
+        turn.ok_or_else(Failure::unanswered)
     }
 
     /// The attempt's item with this number.
@@ -205,9 +237,7 @@ impl Entry {
 
     /// The last claim of a key was answered: it is not this attempt's.
     pub(crate) fn refused(&self, key: &Key) {
-        if let Some((_, claims)) = self.state().unsure.iter_mut().find(|(unsure, _)| unsure == key) {
-            claims.answered();
-        }
+        self.state().answered(key);
     }
 
     /// No claim of a key can be carried out any more.
@@ -215,10 +245,15 @@ impl Entry {
         self.state().unsure.retain(|(unsure, _)| unsure != key);
     }
 
-    /// The last claim of a key was answered: it is.
+    /// The last claim of a key was answered: it is. In one step, so that the attempt has something at any time.
     pub(crate) fn won(&self, key: &Key, seen: CasNumber) {
-        self.refused(key);
-        self.has(key, seen);
+        let mut state = self.state();
+        state.answered(key);
+        state.releases.retain(|asked| asked.key != *key);
+        match state.pieces.iter_mut().find(|piece| piece.key == *key) {
+            Some(piece) => piece.seen = seen,
+            None => state.pieces.push(Piece { key: key.clone(), seen }),
+        }
     }
 
     /// A key's item was renewed. Answers may overtake each other, and the release: numbers only grow, and what was released
@@ -227,15 +262,6 @@ impl Entry {
         let mut state = self.state();
         if let Some(piece) = state.pieces.iter_mut().find(|piece| piece.key == *key && piece.seen.cas < seen.cas) {
             piece.seen = seen;
-        }
-    }
-
-    fn has(&self, key: &Key, seen: CasNumber) {
-        let mut state = self.state();
-        state.releases.retain(|asked| asked.key != *key);
-        match state.pieces.iter_mut().find(|piece| piece.key == *key) {
-            Some(piece) => piece.seen = seen,
-            None => state.pieces.push(Piece { key: key.clone(), seen }),
         }
     }
 
@@ -291,9 +317,7 @@ impl Entry {
 
     /// Keys whose claims were not answered and may be carried out yet.
     pub(crate) fn unsure(&self) -> Vec<Key> {
-        let (mut state, now) = (self.state(), SystemClock.now());
-        state.unsure.retain_mut(|(_, claims)| claims.may_come(now));
-        state.unsure.iter().map(|(key, _)| key.clone()).collect()
+        self.state().unsure().iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// The server keeps the grant for this long from `sent_at`; what it was told before still holds.
@@ -320,7 +344,22 @@ impl Entry {
         self.state().kept_until
     }
 
-    /// Whether a record describes this holder at the server.
+    /// Has a record of this holder say so, instead of what it was to say before.
+    pub(crate) fn describe(&self, description: Description) {
+        self.state().to_describe = Some(description);
+    }
+
+    /// What a record has yet to say of this holder.
+    pub(crate) fn to_describe(&self) -> Option<Description> {
+        self.state().to_describe
+    }
+
+    /// The server has a record that says so.
+    pub(crate) fn described(&self, description: Description) {
+        self.state().to_describe.take_if(|to_describe| *to_describe == description);
+    }
+
+    /// Whether a record may describe this holder at the server.
     pub(crate) fn is_shown(&self) -> bool {
         self.state().is_shown
     }
@@ -354,12 +393,13 @@ impl Entry {
 
     /// Whether no claim can be carried out any more that was not answered.
     pub(crate) fn is_answered(&self) -> bool {
-        self.unsure().is_empty()
+        self.state().unsure().is_empty()
     }
 
     /// Whether the attempt has nothing, for certain.
     pub(crate) fn is_empty(&self) -> bool {
-        self.unsure().is_empty() && self.state().pieces.is_empty()
+        let mut state = self.state();
+        state.pieces.is_empty() && state.unsure().is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

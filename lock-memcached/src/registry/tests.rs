@@ -1,5 +1,7 @@
 //! The items that an attempt is known to have, after answers and without them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 fn key(text: &str) -> Key {
@@ -77,4 +79,39 @@ fn a_refusal_says_nothing_of_an_earlier_release_that_was_not_answered() {
     }
     entry.won(&key("a"), CasNumber::of_a_test(4));
     assert!(!entry.is_release_asked(&key("a")), "it was taken anew");
+}
+
+#[test]
+fn an_attempt_that_always_has_something_never_seems_to_have_nothing() {
+    let (entry, later) = (entry(), SystemClock.now().plus(Duration::from_secs(60)));
+    entry.claiming(&key("a"), later);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let looks = threads.spawn(|| {
+            let mut is_empty = false;
+            while !is_over.load(Ordering::Relaxed) {
+                is_empty |= entry.is_empty();
+            }
+            is_empty
+        });
+        for number in 1..200_000 {
+            entry.won(&key("a"), CasNumber::of_a_test(number));
+            entry.doubt(&entry.pieces(), later);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(!looks.join().unwrap(), "it would have been forgotten");
+    });
+}
+
+#[test]
+fn a_description_that_has_changed_since_it_was_sent_is_still_to_be_sent() {
+    let entry = entry();
+    let waiting = Description { token: None, since: 1, waits: true };
+    let granted = Description { token: Some(7), since: 2, waits: false };
+    entry.describe(waiting);
+    entry.describe(granted);
+    entry.described(waiting);
+    assert_eq!(entry.to_describe(), Some(granted));
+    entry.described(granted);
+    assert_eq!(entry.to_describe(), None);
 }

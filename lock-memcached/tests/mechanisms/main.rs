@@ -10,6 +10,7 @@ mod batches;
 mod claims;
 mod forced;
 mod forgets;
+mod holders;
 mod lives;
 mod memory;
 mod pauses;

@@ -411,7 +411,7 @@ async fn block(reader: &mut Replies, bytes: usize) -> io::Result<Vec<u8>> {
 }
 
 /// A step that has to be over by then.
-pub(super) async fn by<T>(until: BootInstant, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn by<T>(until: BootInstant, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let outcome = wait::before(&SystemClock, |_| until, step).await;
     outcome.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -7,6 +7,7 @@
 mod batches;
 mod connection;
 mod home_runtime;
+mod lookup;
 mod opening;
 mod resolved;
 
@@ -25,6 +26,7 @@ use tokio::runtime::{Handle, Id};
 use self::batches::RuntimeBatches;
 use self::connection::Connection;
 use self::home_runtime::{HomeRuntime, Work};
+use self::lookup::NameLookup;
 use self::resolved::ResolvedPlaces;
 use crate::address::Address;
 use crate::client::cas::CasNumber;
@@ -48,6 +50,7 @@ pub(crate) struct Link {
     most: usize,
     rights: Rights,
     home: HomeRuntime,
+    lookup: NameLookup,
     pool: Mutex<ConnectionPool>,
     /// Requests that go together: those of each runtime on which calls are under way.
     batches: Mutex<Vec<(Id, Arc<RuntimeBatches>)>>,
@@ -125,6 +128,7 @@ impl Link {
             most: connections,
             rights: Rights::new(connections),
             home,
+            lookup: NameLookup::default(),
             pool: Mutex::default(),
             batches: Mutex::default(),
         }

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::log;
 use lock_core::{Error, Phase};
 
-use super::connection::{Connection, by};
+use super::connection::Connection;
 use super::{ConnectionPool, InUse, Link};
 use crate::address::Address;
 use crate::error::Failure;
@@ -15,16 +16,24 @@ use crate::error::Failure;
 impl Link {
     /// Resolves the address; that has to be done by `until`.
     pub(crate) async fn resolve(&self, until: BootInstant) -> Result<(), Error> {
-        let found = self.places(until).await;
-        let found = found.map_err(|error| self.error(Failure::unresolved(error), Phase::Connect))?;
+        let found = self.lookup.places(&self.network, &self.address, |_| until).await;
+        let found = found.map_err(|error| self.error(Failure::unresolved(&error), Phase::Connect))?;
         self.pool().places.resolved(SystemClock.now(), found);
         Ok(())
     }
 
-    /// The places that the server's name has now.
-    async fn places(&self, until: BootInstant) -> io::Result<Vec<SocketAddr>> {
-        let (host, port) = self.address.pair();
-        by(until, self.network.resolve(host, port)).await
+    /// The places that the server's name has now; those that are known if it cannot be looked up soon, so that there is time to try them.
+    async fn look_up(&self, until: BootInstant) -> Result<Vec<SocketAddr>, Failure> {
+        let is_known = self.pool().places.is_any_known();
+        let until = |began| if is_known { share(began, until, 2) } else { until };
+        let found = self.lookup.places(&self.network, &self.address, until).await;
+        let (mut pool, now) = (self.pool(), SystemClock.now());
+        pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
+        match (pool.places.to_try(now), found) {
+            (Some(places), _) => Ok(places),
+            (None, Err(error)) => Err(Failure::unresolved(&error)),
+            (None, Ok(_)) => Err(Failure::unresolved(&Arc::new(io::ErrorKind::NotFound.into()))),
+        }
     }
 
     /// Whether the server was reached at another place than before, ever.
@@ -44,17 +53,7 @@ impl Link {
         let known = self.pool().places.to_try(SystemClock.now());
         let places = match known {
             Some(places) => places,
-            None => {
-                let found = self.places(until).await;
-                let mut pool = self.pool();
-                let now = SystemClock.now();
-                pool.places.resolved(now, found.as_ref().cloned().unwrap_or_default());
-                match (pool.places.to_try(now), found) {
-                    (Some(places), _) => places,
-                    (None, Err(error)) => return Err(Failure::unresolved(error)),
-                    (None, Ok(_)) => return Err(Failure::unresolved(io::ErrorKind::NotFound.into())),
-                }
-            }
+            None => self.look_up(until).await?,
         };
         let number = self.pool().opens(self.most.saturating_sub(self.rights.given()));
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -89,10 +88,10 @@ impl ConnectionPool {
     }
 }
 
-/// The instant by which one of so many places has to be reached, so that there is time for each of the others.
-fn share(now: BootInstant, until: BootInstant, places: usize) -> BootInstant {
-    let places = u32::try_from(places).unwrap_or(u32::MAX).max(1);
-    now.plus(until.since(now) / places)
+/// The instant by which one of so many steps has to be over, so that there is time for each of the others.
+fn share(now: BootInstant, until: BootInstant, steps: usize) -> BootInstant {
+    let steps = u32::try_from(steps).unwrap_or(u32::MAX).max(1);
+    now.plus(until.since(now) / steps)
 }
 
 #[cfg(test)]

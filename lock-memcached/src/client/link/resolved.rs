@@ -32,6 +32,11 @@ impl ResolvedPlaces {
         (!self.known.is_empty() && (!self.is_in_doubt || believed)).then(|| self.known.clone())
     }
 
+    /// Whether there is a place to try, however doubtful.
+    pub(super) fn is_any_known(&self) -> bool {
+        !self.known.is_empty()
+    }
+
     /// The name was resolved, or could not be: then what is known goes on being tried.
     pub(super) fn resolved(&mut self, now: BootInstant, found: Vec<SocketAddr>) {
         self.resolved = Some(now);

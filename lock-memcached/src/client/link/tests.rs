@@ -1,7 +1,16 @@
-//! A link to a server that never answers.
+//! A link to a server that never answers, and to one whose name cannot be looked up for a while.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use lock_testkit::testing::eventually;
+use tokio::sync::watch;
 
 use super::*;
-use crate::network::SystemNetwork;
+use crate::network::{Stream, SystemNetwork};
 
 /// A socket at which nobody ever answers.
 async fn socket() -> (tokio::net::TcpListener, std::net::SocketAddr) {
@@ -119,4 +128,61 @@ async fn whatever_is_open_to_a_former_place_is_not_used_again() {
     assert!(link.pool().idle.is_empty(), "it leads to the former place");
     drop(moved);
     assert_eq!(link.pool().idle.len(), 1);
+}
+
+/// A network in which the first lookup ends at once, and each later one when it is told what it finds.
+#[derive(Debug)]
+struct SlowNames {
+    first: SocketAddr,
+    asked: AtomicUsize,
+    found: watch::Sender<Option<SocketAddr>>,
+}
+
+#[async_trait]
+impl Network for SlowNames {
+    async fn resolve(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Ok(vec![self.first]);
+        }
+        let mut found = self.found.subscribe();
+        let found = *found.wait_for(Option::is_some).await.unwrap();
+        Ok(found.into_iter().collect())
+    }
+
+    async fn connect(&self, place: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        SystemNetwork.connect(place).await
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_once_at_a_time_whoever_waits_for_it_and_however_long() {
+    const MANY: usize = 64;
+    const LONG: Duration = Duration::from_secs(60);
+    let (server, first) = socket().await;
+    let names = Arc::new(SlowNames { first, asked: AtomicUsize::new(0), found: watch::Sender::new(None) });
+    let link = Link::new(
+        crate::url::parse("memcached://locks.invalid").unwrap(),
+        MANY,
+        Duration::from_millis(50),
+        names.clone(),
+    );
+    link.resolve(link.deadline()).await.unwrap();
+    drop(link.for_steps(link.deadline()).await.unwrap());
+    drop(server);
+    let asked = || names.asked.load(Ordering::Relaxed);
+    for _ in 0..2 {
+        eventually("the name is to be looked up", LONG, async || {
+            // What is known is believed for a second each time.
+            let is_due = link.pool().places.to_try(SystemClock.now()).is_none();
+            drop(join_all((0..MANY).map(|_| link.for_steps(link.deadline()))).await);
+            is_due
+        })
+        .await;
+        assert_eq!(asked(), 2, "lookups that nobody can end are under way beside each other");
+    }
+    // Whoever began it has gone.
+    let (_server, moved) = socket().await;
+    names.found.send_replace(Some(moved));
+    eventually("what it found is known", LONG, async || link.for_steps(link.deadline()).await.is_ok()).await;
+    assert_eq!((asked(), link.pool().moves), (2, 1));
 }

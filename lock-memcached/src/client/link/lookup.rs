@@ -1,0 +1,68 @@
+//! The lookup of the server's name: one at a time, whoever asks for it and however long it takes.
+//!
+//! The system looks a name up in a thread of its own, which nobody can stop: where no name server answers, it goes on for half a minute. If
+//! every request began another one, such threads would pile up. So a lookup stays when its callers go, and the next one has what it finds.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use lock_core::clock::{BootInstant, Clock, SystemClock};
+use lock_core::driver::wait;
+
+use crate::address::Address;
+use crate::network::Network;
+
+/// The time after which a lookup is left alone, and another one begun: what it finds would be about another time.
+const LEFT_AFTER: Duration = Duration::from_secs(60);
+
+/// The places that were found, or why there are none.
+pub(super) type FoundPlaces = Result<Vec<SocketAddr>, Arc<io::Error>>;
+
+/// The last lookup of a client's server.
+#[derive(Default)]
+pub(super) struct NameLookup(Mutex<Option<UnderWay>>);
+
+/// A lookup, and its beginning.
+#[derive(Clone)]
+struct UnderWay {
+    places: Shared<BoxFuture<'static, FoundPlaces>>,
+    began: BootInstant,
+}
+
+impl NameLookup {
+    /// Looks the name up, or joins in the lookup that is under way. Waits until the instant that `until` tells from its beginning.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if it has not come to its end by then. It goes on all the same.
+    pub(super) async fn places(
+        &self,
+        network: &Arc<dyn Network>,
+        address: &Address,
+        until: impl FnOnce(BootInstant) -> BootInstant,
+    ) -> FoundPlaces {
+        let UnderWay { places, began } = self.join(network, address);
+        let until = until(began);
+        let found = wait::before(&SystemClock, |_| until, places).await;
+        found.unwrap_or_else(|| Err(Arc::new(io::ErrorKind::TimedOut.into())))
+    }
+
+    /// The lookup that is under way, or a new one.
+    fn join(&self, network: &Arc<dyn Network>, address: &Address) -> UnderWay {
+        let (mut last, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), SystemClock.now());
+        // The end of one that nobody has waited for is seen by the next caller.
+        let goes_on = |last: &&UnderWay| last.places.peek().is_none() && now.since(last.began) < LEFT_AFTER;
+        if let Some(under_way) = last.as_ref().filter(goes_on) {
+            return under_way.clone();
+        }
+        let (network, address) = (network.clone(), address.clone());
+        let places = async move {
+            let (host, port) = address.pair();
+            network.resolve(host, port).await.map_err(Arc::new)
+        };
+        last.insert(UnderWay { places: places.boxed().shared(), began: now }).clone()
+    }
+}
