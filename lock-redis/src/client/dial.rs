@@ -1,6 +1,7 @@
 //! Opens connections.
 
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -241,6 +242,11 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
     fn wants_master(&self) -> bool {
         false
     }
+
+    /// Waits until somebody else has found that the server is not at this address any more; for ever where that cannot be told.
+    async fn moved_from(&self, _found: &Address) {
+        pending().await
+    }
 }
 
 /// A server that is always at this address.
@@ -301,14 +307,17 @@ impl Dial {
     /// # Errors
     /// Also if the server that was found is no master where one is wanted.
     pub(super) async fn commands(&self) -> Result<(Address, Commands), Error> {
-        let address = self.locator.find().await?;
+        self.wherever_it_is(|address| self.commands_at(address)).await
+    }
+
+    async fn commands_at(&self, address: Address) -> Result<Commands, Error> {
         let refused = |e| error::of_connect(e, &self.server);
         let mut commands = self.opener.commands(&address).await.map_err(refused)?;
         if self.locator.wants_master() {
             check_master(&mut commands.connection).await.map_err(refused)?;
         }
         uptime::at_least(self.min_uptime, &mut commands.connection, &self.server).await?;
-        Ok((address, commands))
+        Ok(commands)
     }
 
     /// A connection that only listens, to this channel, and to where.
@@ -324,9 +333,29 @@ impl Dial {
     }
 
     async fn listen(&self, channel: &str) -> Result<(Address, PubSub), Error> {
-        let address = self.locator.find().await?;
-        let connection = self.opener.pushes(&address, channel).await;
-        Ok((address, connection.map_err(|e| error::of_connect(e, &self.server))?))
+        self.wherever_it_is(|address| async move {
+            let connection = self.opener.pushes(&address, channel).await;
+            connection.map_err(|e| error::of_connect(e, &self.server))
+        })
+        .await
+    }
+
+    /// Opens a connection to the server where it is found. An attempt at an address that it has moved from is given up for one at the
+    /// new address: a host that has vanished would be waited for in vain. Once only, so that contradictory news keep no attempt from
+    /// its end.
+    async fn wherever_it_is<T, F>(&self, open: impl Fn(Address) -> F) -> Result<(Address, T), Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let found = self.locator.find().await?;
+        tokio::select! {
+            biased;
+            () = self.locator.moved_from(&found) => {}
+            opened = open(found.clone()) => return Ok((found, opened?)),
+        }
+        let found = self.locator.find().await?;
+        let opened = open(found.clone()).await?;
+        Ok((found, opened))
     }
 }
 
@@ -342,7 +371,65 @@ async fn check_master(connection: &mut MultiplexedConnection) -> RedisResult<()>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use lock_testkit::testing::{PROMPTLY, installed, soon};
+    use lock_testkit_servers::redis::RedisServer;
+    use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
+
     use super::*;
+
+    /// A server that is found at one address after the other, and has moved from there once for each permit.
+    #[derive(Debug)]
+    struct Moving {
+        addresses: Mutex<std::vec::IntoIter<Address>>,
+        moves: Semaphore,
+    }
+
+    #[async_trait]
+    impl Locate for Moving {
+        async fn find(&self) -> Result<Address, Error> {
+            Ok(self.addresses.lock().unwrap().next().expect("a further address"))
+        }
+
+        async fn moved_from(&self, _found: &Address) {
+            self.moves.acquire().await.unwrap().forget();
+        }
+    }
+
+    fn moving<const N: usize>(addresses: [&str; N]) -> (Dial, Arc<Moving>) {
+        let addresses = addresses.map(|address| Address::parse(address, 0).unwrap()).to_vec().into_iter();
+        let moving = Arc::new(Moving { addresses: Mutex::new(addresses), moves: Semaphore::new(0) });
+        let opener = Opener::new(&Login::default(), 0, None, LONGEST_ATTEMPT).unwrap();
+        (Dial::at(Arc::new(opener), moving.clone(), "a server that moves".to_owned()), moving)
+    }
+
+    #[tokio::test]
+    async fn an_attempt_at_a_host_that_does_not_answer_is_given_up_when_the_server_is_known_to_have_moved() {
+        let Some(server) = installed(RedisServer::start_own().await) else { return };
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent_address = silent.local_addr().unwrap().to_string();
+        let (dial, moving) = moving([&silent_address, server.address(), &silent_address, server.address()]);
+        let moves = async || {
+            let attempt = soon("an attempt", PROMPTLY, silent.accept()).await.unwrap();
+            moving.moves.add_permits(1);
+            attempt
+        };
+        let (commands, _attempt) = tokio::join!(dial.commands(), moves());
+        assert_eq!(commands.unwrap().0.to_string(), server.address());
+        let (pushes, _attempt) = tokio::join!(dial.pushes("channel"), moves());
+        assert_eq!(pushes.err().map(|error| error.to_string()), None);
+    }
+
+    /// Two that look for it at once may find two different ones.
+    #[tokio::test]
+    async fn news_that_contradict_each_other_keep_no_attempt_from_its_end() {
+        let Some(server) = installed(RedisServer::start_own().await) else { return };
+        let (dial, moving) = moving([server.address(), server.address()]);
+        moving.moves.add_permits(Semaphore::MAX_PERMITS);
+        assert_eq!(dial.commands().await.unwrap().0.to_string(), server.address());
+    }
 
     #[test]
     fn an_opener_shows_neither_user_nor_password() {

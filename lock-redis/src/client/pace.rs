@@ -26,6 +26,12 @@ impl Default for Pace {
 }
 
 impl Pace {
+    /// No pause before the first attempt, and this one before each other.
+    #[cfg(test)]
+    pub(super) fn of(pause: Duration) -> Self {
+        Self { pauses: Box::new(std::iter::repeat(pause)), is_first: true }
+    }
+
     /// The pause before the next attempt.
     pub(super) fn pause(&mut self) -> Duration {
         if std::mem::take(&mut self.is_first) {

@@ -19,3 +19,4 @@ mod single;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod vanished;

@@ -42,7 +42,7 @@ impl Link {
         link
     }
 
-    fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
+    pub(super) fn unconnected(dial: Arc<Dial>, predecessors: Arc<Predecessors>) -> Arc<Self> {
         Arc::new(Self {
             op_timeout: dial.op_timeout(),
             dial,
@@ -156,7 +156,7 @@ impl Link {
         ended
     }
 
-    /// Cuts the pause short if it pauses between two attempts to connect: there is reason to hope.
+    /// Cuts the pause between two attempts to connect short, or the next one if an attempt is under way: there is reason to hope.
     pub(in crate::client) fn hurry(&self) {
         self.hurried.notify_one();
     }

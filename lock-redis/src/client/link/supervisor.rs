@@ -106,14 +106,15 @@ async fn redial(link: &Arc<Link>, pace: &mut Pace) -> Option<PresentConnection> 
     let is_first = link.has_had_none();
     loop {
         let pause = pace.pause();
-        // A hurry from before this pause is over. What closes the link notifies after it has said so.
-        let _ = link.hurried.notified().now_or_never();
         if !pause.is_zero() && !link.is_closed() {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = link.hurried.notified() => {}
             }
         }
+        // The attempt that begins now is the answer to it. One that comes later is kept for the next pause. Closing the link notifies too,
+        // after it has said so.
+        let _ = link.hurried.notified().now_or_never();
         if link.is_closed() {
             return None;
         }
@@ -145,7 +146,55 @@ fn on_their_way(round_trip: Duration) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use lock_core::{ErrorKind, Phase};
+    use tokio::sync::Semaphore;
+
     use super::*;
+    use crate::address::Address;
+    use crate::client::dial::{Dial, Locate, Opener};
+    use crate::url::Login;
+
+    /// A server that cannot be found, which is told when there is a permit to.
+    #[derive(Debug)]
+    struct Nowhere {
+        asked: AtomicUsize,
+        answers: Semaphore,
+    }
+
+    #[async_trait]
+    impl Locate for Nowhere {
+        async fn find(&self) -> Result<Address, Error> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.answers.acquire().await.unwrap().forget();
+            Err(Error::new(ErrorKind::Unavailable, Phase::Connect, "nowhere"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hurry_that_comes_during_an_attempt_cuts_the_next_pause_and_no_other() {
+        let nowhere = Arc::new(Nowhere { asked: AtomicUsize::new(0), answers: Semaphore::new(0) });
+        let opener = Opener::new(&Login::default(), 0, None, Duration::from_secs(2)).unwrap();
+        let dial = Dial::at(Arc::new(opener), nowhere.clone(), "nowhere".to_owned());
+        let (link, mut pace) = (Link::unconnected(Arc::new(dial), Arc::default()), Pace::of(Duration::from_secs(3600)));
+        link.hurry();
+        let mut redialling = pin!(redial(&link, &mut pace));
+        assert!(redialling.as_mut().now_or_never().is_none());
+        let attempts = || nowhere.asked.load(Ordering::Relaxed);
+        assert_eq!(attempts(), 1);
+        link.hurry();
+        nowhere.answers.add_permits(1);
+        assert!(redialling.as_mut().now_or_never().is_none());
+        assert_eq!(attempts(), 2, "the hurry was forgotten");
+        nowhere.answers.add_permits(1);
+        assert!(redialling.as_mut().now_or_never().is_none());
+        assert_eq!(attempts(), 2, "the hurry was obeyed twice");
+        link.close();
+        assert!(redialling.await.is_none());
+    }
 
     #[test]
     fn the_farther_the_server_the_more_requests_are_on_their_way() {

@@ -6,7 +6,8 @@
 //! master is asked of itself ([`Locate::wants_master`]).
 //!
 //! Each sentinel announces a switch (`+switch-master`). Since that can be lost, they are also asked every few seconds.
-//! On a switch both connections are dropped and dialled anew: whoever waits asks again, and what is held is verified.
+//! On a switch both connections are dropped and dialled anew: whoever waits asks again, and what is held is verified. An attempt to
+//! connect to the old master is given up too ([`Locate::moved_from`]): where its host has vanished, nobody would refuse it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{log, supervised};
 use lock_core::{Error, ErrorKind, Phase};
 use redis::{FromRedisValue, RedisResult, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -45,7 +46,7 @@ pub(crate) struct Sentinels {
     opener: Opener,
     master: String,
     each: Vec<Sentinel>,
-    memory: Mutex<Memory>,
+    memory: watch::Sender<Memory>,
     switched: Notify,
 }
 
@@ -73,7 +74,7 @@ struct Vote {
 impl Sentinels {
     pub(in crate::client) fn new(opener: Opener, addresses: Vec<Address>, master: String) -> Self {
         let each = addresses.into_iter().map(|address| Sentinel { address, present: Mutex::default() }).collect();
-        Self { opener, master, each, memory: Mutex::default(), switched: Notify::new() }
+        Self { opener, master, each, memory: watch::Sender::default(), switched: Notify::new() }
     }
 
     /// The master's name in errors.
@@ -137,8 +138,9 @@ impl Locate for Sentinels {
                 Err(error) => failure = Some(error),
             }
         }
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.master(&votes, SystemClock.now()).ok_or_else(|| match failure {
+        let mut master = None;
+        self.memory.send_modify(|memory| master = memory.master(&votes, SystemClock.now()));
+        master.ok_or_else(|| match failure {
             Some(failure) if answers == 0 => error::of_connect(failure, &self.shown()),
             None if answers == 0 => self.unknown("no sentinel answered in time"),
             _ => self.unknown("no sentinel knows a master of this name"),
@@ -147,6 +149,12 @@ impl Locate for Sentinels {
 
     fn wants_master(&self) -> bool {
         true
+    }
+
+    async fn moved_from(&self, found: &Address) {
+        let mut memory = self.memory.subscribe();
+        // Never closed: this has the sender.
+        let _ = memory.wait_for(|memory| memory.newest.as_ref().is_some_and(|(vote, _)| vote.master != *found)).await;
     }
 }
 
@@ -194,7 +202,7 @@ fn elected(votes: &[Vote]) -> Option<&Vote> {
     votes.iter().max_by_key(|vote| (vote.epoch, count(vote)))
 }
 
-/// Moves both connections to the new master at each switch, until the link is closed.
+/// Moves both connections to the new master at each switch, made ones and attempts, until the link is closed.
 pub(in crate::client) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>, push: Arc<Push>) {
     let mut watchers = JoinSet::new();
     for i in 0..sentinels.each.len() {
@@ -202,20 +210,26 @@ pub(in crate::client) async fn follow(sentinels: Arc<Sentinels>, link: Arc<Link>
         watchers.spawn(supervised("sentinel", move || watch(sentinels.clone(), i)));
     }
     let mut doubts = link.doubts();
-    while !link.is_closed() {
-        tokio::select! {
-            () = sentinels.switched.notified() => {}
-            Some(()) = doubts.next() => {}
-            () = tokio::time::sleep(PERIOD) => {}
-        }
-        let Some(live) = link.present() else {
-            link.hurry();
-            continue;
+    loop {
+        let is_hopeful = tokio::select! {
+            () = sentinels.switched.notified() => true,
+            // A connection that breaks as soon as it is made would be replaced without a pause.
+            Some(()) = doubts.next() => false,
+            () = tokio::time::sleep(PERIOD) => true,
         };
+        if link.is_closed() {
+            return;
+        }
+        let live = link.present();
+        // Ends attempts to connect to another server, too.
         let Ok(master) = sentinels.find().await else { continue };
-        if live.server != master {
-            log(|| tracing::warn!(from = %live.server, to = %master, "another server is master now"));
-            link.distrust(live.generation);
+        match live {
+            Some(live) if live.server != master => {
+                log(|| tracing::warn!(from = %live.server, to = %master, "another server is master now"));
+                link.distrust(live.generation);
+            }
+            None if is_hopeful => link.hurry(),
+            _ => {}
         }
         if push.listens_to().is_some_and(|server| server != master) {
             push.distrust();
