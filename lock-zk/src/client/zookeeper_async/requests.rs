@@ -14,7 +14,7 @@ use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
 use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Created, Departure, Names, Node, Priority, Response};
+use super::{Created, Departure, Fate, Names, Node, Priority, Response};
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -80,9 +80,10 @@ impl Requests {
         self.scheduler.close();
     }
 
-    /// Makes a node, provided that our session is what makes it. Nothing is sent if it was given up before.
+    /// Makes a node, provided that our session is what makes it. Nothing is sent if it was given up before. That it was refused is told
+    /// with a proof only: it may have been made, and the refusal be that of another request.
     pub(super) fn make(
-        &self,
+        self: &Arc<Self>,
         path: &str,
         data: Vec<u8>,
         mode: CreateMode,
@@ -110,7 +111,16 @@ impl Requests {
             let _ = client.delete(&path, None).await;
             Err(ZkError::SessionExpired)
         });
-        Box::pin(async move { made.await.outcome })
+        let requests = self.clone();
+        Box::pin(async move {
+            let made = made.await;
+            match &made.outcome {
+                Err(failure) if !matches!(failure.fate, Fate::Unknown | Fate::Ended) => {
+                    made.proven_by(&requests.proof(Priority::Normal).await)
+                }
+                _ => made.outcome,
+            }
+        })
     }
 
     /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before.
@@ -238,4 +248,29 @@ impl Requests {
 /// Whether this is the number of a sequential node.
 fn is_number(text: &str) -> bool {
     text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+    use lock_testkit::testing::{PROMPTLY, installed, soon};
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
+
+    use super::super::ZookeeperAsync;
+    use crate::client::{Connection, Fate};
+
+    #[tokio::test]
+    async fn a_node_that_was_made_is_not_told_as_refused_when_the_next_answer_is_taken_for_its_own() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let (link, truth) = (Proxy::to(server.address(), Protocol::ZooKeeper).unwrap(), server.client().await.unwrap());
+        let connection = soon("a session", PROMPTLY, ZookeeperAsync::to(&link.address())).await;
+        let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_request(1, "/lock/made"));
+        // Both are on their way before an answer comes. The second one's is that there is no such node.
+        let (made, gone) = (connection.create("/lock/made", b""), connection.delete("/lock/nothing"));
+        let failure = soon("an outcome", PROMPTLY, made).await.unwrap_err();
+        lost.proven().unwrap();
+        assert_eq!(failure.fate, Fate::Unknown, "{failure:?}");
+        assert!(truth.exists("/lock/made").await.unwrap().is_some());
+        drop(gone);
+    }
 }
