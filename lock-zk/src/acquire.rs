@@ -31,8 +31,10 @@ use crate::registry::{Registration, Registry};
 use crate::release::{Releaser, delete_all};
 use crate::session::{Session, SessionAcquirer, Sessions, is_spent};
 use crate::store::layout::{Layout, LockPaths};
-use crate::store::node::{Contender, HolderRecord, Role, is_used_up};
-use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way, waits_for_neighbour};
+use crate::store::node::{Contender, HolderRecord, Role, order};
+use crate::wait::contention::{
+    Action, Contention, Event, Member, QueuePosition, Request, Way, position_by, waits_for_neighbour,
+};
 use crate::wait::listings::Listings;
 use crate::wait::shared_path::check_dialect;
 use crate::wait::watch::wait_for_node;
@@ -367,7 +369,7 @@ impl QueueEntry<'_> {
         let registration = &self.registration;
         self.registry.forget_node(registration);
         let mut found = registration.own_nodes(&registration.lock.directory).await?;
-        found.sort_unstable_by_key(|(contender, _)| (is_used_up(contender.number), contender.number));
+        found.sort_unstable_by_key(|(contender, _)| contender.order());
         let mut found = found.into_iter();
         let first = found.next();
         let others: Vec<_> = found.map(|(contender, _)| registration.lock.queue_path(&contender.name)).collect();
@@ -443,6 +445,14 @@ impl Member<Created> for Contender {
 
     fn is_node(&self, node: &Created) -> bool {
         node.path.ends_with(&self.name)
+    }
+
+    /// By its number, which is the end of its path, but for one below zero or of more digits.
+    fn position(queue: &[Self], node: &Created) -> Option<usize> {
+        let digits = node.path.len().checked_sub(10).and_then(|at| node.path.get(at..));
+        let number = digits.and_then(|digits| digits.parse().ok()).map(order);
+        let by_number = number.and_then(|place| position_by(queue, node, &place, Self::order));
+        by_number.or_else(|| queue.iter().position(|member| member.is_node(node)))
     }
 }
 

@@ -187,6 +187,11 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
+    /// The order of its number in a queue.
+    pub(crate) const fn order(&self) -> (bool, i32) {
+        order(self.number)
+    }
+
     /// Whether this grant made it.
     pub(crate) fn is_of(&self, grant: GrantId) -> bool {
         self.grant == Some(grant)
@@ -197,6 +202,11 @@ impl Contender {
 /// from then on. Those that are asked for while others are under way get numbers below zero.
 pub(crate) const fn is_used_up(number: i32) -> bool {
     number < 0 || number == i32::MAX
+}
+
+/// Returns the order of a number in a queue: whoever got one when they were used up came later than everybody else.
+pub(crate) const fn order(number: i32) -> (bool, i32) {
+    (is_used_up(number), number)
 }
 
 /// Returns the id of a grant as a UUID is written.
