@@ -1,8 +1,8 @@
 //! The requests that the trait is made of, each judged by whether its answer is of our session.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, mem};
 
 use futures_util::future::{BoxFuture, join, join_all};
 use lock_core::clock::BootInstant;
@@ -14,7 +14,10 @@ use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
 use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Created, Departure, Fate, Names, Node, Priority, Response};
+use super::{Created, Departure, Failure, Fate, Names, Node, Priority, Response};
+
+/// The number of nodes that are deleted again, at most. Further ones go with the session.
+const MOST_LEFT: usize = 1_000;
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -29,6 +32,8 @@ pub(super) struct Requests {
     sign: String,
     heartbeats: AtomicU64,
     syncs: AtomicU64,
+    /// The nodes of heartbeats and proofs whose deletion was not answered.
+    left: Arc<Mutex<Vec<String>>>,
 }
 
 impl fmt::Debug for Requests {
@@ -63,6 +68,7 @@ impl Requests {
             sign,
             heartbeats: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            left: Arc::default(),
         })
     }
 
@@ -123,14 +129,21 @@ impl Requests {
         })
     }
 
-    /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before.
+    /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before. Behind the answer go the
+    /// deletions that were not answered.
     pub(super) fn heartbeat(self: &Arc<Self>) -> Response<'static, ()> {
         let number = self.heartbeats.fetch_add(1, Ordering::Relaxed);
         let proof = self.prove(Priority::Urgent, format!("{}{number}", self.sign));
         if let Some(before) = number.checked_sub(1) {
-            drop(self.delete(&format!("{}{before}", self.sign)));
+            self.take_back(format!("{}{before}", self.sign));
         }
-        Box::pin(async move { proof.await.outcome })
+        let requests = self.clone();
+        Box::pin(async move {
+            proof.await.outcome?;
+            let left = mem::take(&mut *requests.left.lock().unwrap_or_else(PoisonError::into_inner));
+            left.into_iter().for_each(|path| requests.take_back(path));
+            Ok(())
+        })
     }
 
     /// A write of this session's in its turn, which its server answers when it knows all that was committed before.
@@ -144,8 +157,24 @@ impl Requests {
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
         let path = format!("{}sync-{number}", self.sign);
         let proof = self.prove(priority, path.clone());
-        drop(self.delete(&path));
+        self.take_back(path);
         proof
+    }
+
+    /// Deletes a node that has proven what it was to prove.
+    fn take_back(&self, path: String) {
+        let (left, links) = (self.left.clone(), self.links.clone());
+        drop(self.scheduler.send(Priority::Detached, async move |client, connection| {
+            let deleted = client.delete(&path, None).await;
+            let judged = links.judge(deleted.map_err(Failure::from), connection);
+            if judged.is_err_and(|failure| failure.fate == Fate::Unknown) {
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                if left.len() < MOST_LEFT {
+                    left.push(path);
+                }
+            }
+            deleted
+        }));
     }
 
     /// Makes a node that nobody else makes, in a directory that is not empty.
