@@ -447,7 +447,7 @@ impl Member<Created> for Contender {
         node.path.ends_with(&self.name)
     }
 
-    /// By its number, which is the end of its path, but for one below zero or of more digits.
+    /// Looks by the number at the end of its path, and at each node for one below zero.
     fn position(queue: &[Self], node: &Created) -> Option<usize> {
         let digits = node.path.len().checked_sub(10).and_then(|at| node.path.get(at..));
         let number = digits.and_then(|digits| digits.parse().ok()).map(order);
@@ -487,7 +487,7 @@ mod tests {
         }
     }
 
-    /// As two requests make them of which the first one's answer was taken for a refusal.
+    /// Two requests make them, if the first one's answer was taken for a refusal.
     #[tokio::test]
     async fn an_attempt_that_finds_two_nodes_of_its_own_keeps_the_first_one() {
         let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
