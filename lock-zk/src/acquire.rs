@@ -28,11 +28,13 @@ use tokio::time::Instant;
 use crate::client::{Created, Failure, Fate, Names};
 use crate::error::{self, FIRST_PAUSE, StepError, pauses, retry_unanswered};
 use crate::registry::{Registration, Registry};
-use crate::release::Releaser;
+use crate::release::{Releaser, delete_all};
 use crate::session::{Session, SessionAcquirer, Sessions, is_spent};
 use crate::store::layout::{Layout, LockPaths};
-use crate::store::node::{Contender, HolderRecord, Role};
-use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way, waits_for_neighbour};
+use crate::store::node::{Contender, HolderRecord, Role, order};
+use crate::wait::contention::{
+    Action, Contention, Event, Member, QueuePosition, Request, Way, position_by, waits_for_neighbour,
+};
 use crate::wait::listings::Listings;
 use crate::wait::shared_path::check_dialect;
 use crate::wait::watch::wait_for_node;
@@ -361,12 +363,20 @@ impl QueueEntry<'_> {
         Ok(Event::DirectoryMade)
     }
 
-    /// Searches for a node whose answer was lost, or that was not listed.
+    /// Searches for a node whose answer was lost, or that was not listed. One attempt has one place: of several nodes the first in the queue
+    /// is kept, and the others are deleted.
     async fn find(&self) -> Result<QueueEvent, StepError> {
         let registration = &self.registration;
         self.registry.forget_node(registration);
-        let found = registration.own_nodes(&registration.lock.directory).await?.into_iter().next();
-        let found = found.map(|(contender, node)| Created {
+        let mut found = registration.own_nodes(&registration.lock.directory).await?;
+        found.sort_unstable_by_key(|(contender, _)| contender.order());
+        let mut found = found.into_iter();
+        let first = found.next();
+        let others: Vec<_> = found.map(|(contender, _)| registration.lock.queue_path(&contender.name)).collect();
+        if !others.is_empty() {
+            delete_all(&*registration.session.connection, &others).await?;
+        }
+        let found = first.map(|(contender, node)| Created {
             path: registration.lock.queue_path(&contender.name),
             czxid: node.czxid,
         });
@@ -436,6 +446,14 @@ impl Member<Created> for Contender {
     fn is_node(&self, node: &Created) -> bool {
         node.path.ends_with(&self.name)
     }
+
+    /// Looks by the number at the end of its path, and at each node for one below zero.
+    fn position(queue: &[Self], node: &Created) -> Option<usize> {
+        let digits = node.path.len().checked_sub(10).and_then(|at| node.path.get(at..));
+        let number = digits.and_then(|digits| digits.parse().ok()).map(order);
+        let by_number = number.and_then(|place| position_by(queue, node, &place, Self::order));
+        by_number.or_else(|| queue.iter().position(|member| member.is_node(node)))
+    }
 }
 
 #[cfg(test)]
@@ -467,6 +485,30 @@ mod tests {
             let error = answered.await;
             assert_eq!(error.kind(), ErrorKind::Indeterminate, "{kind:?}: {error}");
         }
+    }
+
+    /// Two requests make them, if the first one's answer was taken for a refusal.
+    #[tokio::test]
+    async fn an_attempt_that_finds_two_nodes_of_its_own_keeps_the_first_one() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let attempt = Attempt::new("twice".into(), Kind::Mutex, Owner::new(), Duration::from_secs(10)).unwrap();
+        let session = backend.sessions.current().await;
+        let mut entry = backend.acquirer.register(&attempt, &session, true).await.unwrap();
+        let (connection, lock) = (&session.connection, entry.registration.lock.clone());
+        connection.make_directory(&lock.directory).await.unwrap();
+        let append =
+            || connection.enqueue(&lock.stem(attempt.id), b"", &lock.directory, entry.registration.departure()).boxed();
+        let (first, second) = (append().await.unwrap(), append().await.unwrap());
+        assert_ne!(first.path, second.path);
+        let position = entry.settle(Event::Unanswered).await.unwrap();
+        assert!(matches!(position, QueuePosition::First(_)), "{position:?}");
+        assert_eq!(entry.registration.paths(), [first.path]);
+        assert_eq!(
+            connection.children(&lock.directory).await.unwrap().len(),
+            1,
+            "it would be before whoever comes next"
+        );
     }
 
     /// The outcome of a try whose session is given up once its node is asked for.

@@ -18,7 +18,7 @@ use crate::session::{Session, Sessions};
 use crate::store::force_release::{ForceReleases, keeps_for};
 use crate::store::layout::{Layout, LockPaths};
 use crate::store::node::{Contender, HolderRecord, Role};
-use crate::wait::contention::waits_for;
+use crate::wait::contention::are_granted;
 
 /// Looks at locks for an operator, and frees grants by force.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl Contenders {
             let holding = lock.held(names(session, lock.permit_directory()).await?)?;
             return Ok(Self { holding, waiting: queue });
         }
-        let holds: Vec<_> = (0..queue.len()).map(|index| waits_for(&queue, index).is_none()).collect();
+        let holds = are_granted(&queue);
         let (mut holding, mut waiting) = (Vec::new(), Vec::new());
         for (holds, contender) in holds.into_iter().zip(queue) {
             if holds { &mut holding } else { &mut waiting }.push(contender);

@@ -382,7 +382,7 @@ impl Failure {
     }
 }
 
-/// The refusal of a session that was to be opened, and its cause.
+/// The refusal of what several wait for, such as a session that was to be opened, and its cause.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) fate: Fate,
@@ -392,6 +392,12 @@ pub(crate) struct Refusal {
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         Self { fate: failure.fate, cause: failure.source.into() }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { fate: refusal.fate, source: Box::new(refusal.cause) }
     }
 }
 

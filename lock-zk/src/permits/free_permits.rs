@@ -66,25 +66,24 @@ impl<'a> FreePermits<'a> {
 
     /// Returns the number of permits that are left.
     pub(super) async fn count(self) -> Result<u32, StepError> {
-        self.free_beside(self.list_permits().await?).await
+        self.free_beside(&self.held().await?).await
     }
 
     /// Returns the number of permits that are left, and a watch for the next change.
     async fn count_and_watch(self) -> Result<(u32, NodeChange), StepError> {
         match self.connection().watch_children(self.lock().permit_directory()).await {
-            Ok((names, change)) => Ok((self.free_beside(names).await?, change)),
+            Ok((names, change)) => Ok((self.free_beside(&self.lock().held(names)?).await?, change)),
             Err(failure) if failure.fate == Fate::Missing => Ok((self.limit(), Box::pin(std::future::ready(())))),
             Err(failure) => Err(failure.into()),
         }
     }
 
-    /// Returns the number of permits that are left beside these nodes of permits.
+    /// Returns the number of permits that are left beside these.
     ///
     /// # Errors
     /// `LimitMismatch` if somebody else's client believes in another limit.
-    async fn free_beside(self, names: Vec<String>) -> Result<u32, StepError> {
-        let held = self.lock().held(names)?;
-        self.check_limit(&held).await?;
+    async fn free_beside(self, held: &[Contender]) -> Result<u32, StepError> {
+        self.check_limit(held.iter()).await?;
         let used = held.iter().fold(0_u32, |used, lease| used.saturating_add(lease.permits));
         Ok(self.limit().saturating_sub(used))
     }
@@ -93,9 +92,9 @@ impl<'a> FreePermits<'a> {
     ///
     /// # Errors
     /// `LimitMismatch` if somebody else's client believes in another limit.
-    async fn check_limit(self, held: &[Contender]) -> Result<(), StepError> {
+    async fn check_limit<'c>(self, held: impl Iterator<Item = &'c Contender>) -> Result<(), StepError> {
         let mut paths = Vec::new();
-        for lease in held.iter().take(LOOKED_AT) {
+        for lease in held.take(LOOKED_AT) {
             // Of its own permits the client knows it.
             match lease.grant.and_then(|grant| self.registry.limit_of(grant)) {
                 Some(theirs) => self.compare_limit(theirs)?,
@@ -162,41 +161,39 @@ impl<'a> FreePermits<'a> {
 
     /// Returns the number of permits that are left, and the grants that have the others.
     async fn count_and_name(self) -> Result<(u32, HashSet<GrantId>), StepError> {
-        let permits = self.list_permits().await?;
-        let holders = self.lock().held(permits.clone())?.iter().filter_map(|lease| lease.grant).collect();
-        Ok((self.free_beside(permits).await?, holders))
+        let held = self.held().await?;
+        let holders = held.iter().filter_map(|lease| lease.grant).collect();
+        Ok((self.free_beside(&held).await?, holders))
     }
 
     /// Whether our permits are within the limit when all that were made before them are counted, whoever has made them.
     pub(super) async fn is_within_limit(self) -> Result<bool, StepError> {
-        self.are_within_limit(&self.lock().held(self.list_permits().await?)?)
+        Ok(self.are_within_limit(&self.held().await?))
     }
 
-    /// Whether our permits are [within the limit](FreePermits::is_within_limit), by these names, which were listed after ours were made. The
+    /// Whether our permits are [within the limit](FreePermits::is_within_limit) among these, which were listed after ours were made. The
     /// limit is compared with that of others, which nobody has done before.
     ///
     /// # Errors
     /// `LimitMismatch` if somebody else's client believes in another limit.
-    pub(super) async fn is_claim_within_limit(self, names: Vec<String>) -> Result<bool, StepError> {
-        let (ours, others): (Vec<_>, Vec<_>) =
-            self.lock().held(names)?.into_iter().partition(|lease| lease.is_of(self.registration.grant));
-        self.check_limit(&others).await?;
-        self.are_within_limit(&[others, ours].concat())
+    pub(super) async fn is_claim_within_limit(self, held: &[Contender]) -> Result<bool, StepError> {
+        self.check_limit(held.iter().filter(|lease| !lease.is_of(self.registration.grant))).await?;
+        Ok(self.are_within_limit(held))
     }
 
-    fn are_within_limit(self, held: &[Contender]) -> Result<bool, StepError> {
+    fn are_within_limit(self, held: &[Contender]) -> bool {
         let nodes = held.iter().map(|lease| PermitNode {
             number: lease.number,
             permits: lease.permits,
             may_have_moved: lease.is_of_many,
             is_ours: lease.is_of(self.registration.grant),
         });
-        Ok(is_within(self.limit(), nodes))
+        is_within(self.limit(), nodes)
     }
 
-    /// Returns the names of all permits.
-    pub(super) async fn list_permits(self) -> Result<Vec<String>, Failure> {
-        self.names(self.lock().permit_directory()).await
+    /// Returns all permits that somebody has.
+    pub(super) async fn held(self) -> Result<Vec<Contender>, StepError> {
+        Ok(self.lock().held(self.names(self.lock().permit_directory()).await?)?)
     }
 
     /// Waits until there are enough, and returns when news of it came, if they did.

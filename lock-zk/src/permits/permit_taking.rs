@@ -201,11 +201,11 @@ impl<'a> PermitTaking<'a> {
         let is_within = if self.place.is_some() {
             retry_unanswered(|| free.is_within_limit()).await?
         } else {
-            let names = match self.listed.take() {
-                Some(names) => names,
-                None => retry_unanswered(async || Ok(free.list_permits().await?)).await?,
+            let held = match self.listed.take() {
+                Some(names) => self.registration.lock.held(names)?,
+                None => retry_unanswered(|| free.held()).await?,
             };
-            retry_unanswered(|| free.is_claim_within_limit(names.clone())).await?
+            retry_unanswered(|| free.is_claim_within_limit(&held)).await?
         };
         Ok(TakingEvent::Counted(is_within))
     }

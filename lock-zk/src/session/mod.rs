@@ -1,7 +1,7 @@
 //! One session, shared by all locks of a client: until when it may be believed in, and what its link is doing.
 //!
 //! [`lease`] is the rule by which a session is believed in, [`manager`] the one task that keeps a session alive and
-//! replaces one that has ended, [`poll`] how often its waiters look around.
+//! replaces one that has ended, [`poll`] how often its waiters look around, [`watched`] what they watch.
 //!
 //! Every lock of a client depends on its session. A grant is valid for its TTL or for the rest of the session, whichever is less; the core
 //! asks for the rest in time (`docs/decisions/0013-a-lease-may-be-kept-in-parts.md`). The end of a session is announced to every
@@ -12,6 +12,7 @@ mod manager;
 mod poll;
 #[cfg(test)]
 mod remaining;
+mod watched;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,7 @@ use crate::client::{Connection, Fate, Refusal};
 use crate::error::{self, StepError};
 use lease::SessionLease;
 use poll::Pollers;
+use watched::WatchedNodes;
 
 pub(crate) use manager::SessionOptions;
 pub(crate) use poll::Poller;
@@ -296,6 +298,7 @@ pub(crate) struct Session {
     over: watch::Sender<bool>,
     /// Bytes of paths that may be watched yet.
     watchable: Semaphore,
+    watched: WatchedNodes,
     pub(crate) pollers: Pollers,
     /// The length by which a path is longer at the servers than here.
     chroot: usize,
@@ -310,6 +313,7 @@ impl Session {
             suspended: AtomicBool::new(false),
             over: watch::Sender::new(false),
             watchable: Semaphore::new(WATCHABLE),
+            watched: WatchedNodes::default(),
             pollers: Pollers::default(),
             chroot,
         })

@@ -170,10 +170,7 @@ impl LockPaths {
     /// would not respect us, nor we him.
     pub(crate) fn queue(&self, names: Vec<String>) -> Result<Vec<Contender>, Error> {
         let mut queue = contenders(self.dialect, &self.directory, self.role, names)?;
-        // Whoever got a number when they were used up came later than everybody else.
-        queue.sort_unstable_by_key(|contender| {
-            (is_used_up(contender.number), contender.number, contender.role == Role::Read)
-        });
+        queue.sort_unstable_by_key(|contender| (contender.order(), contender.role == Role::Read));
         Ok(queue)
     }
 

@@ -128,9 +128,9 @@ impl Dialect {
         let (before, digits) = name.split_at_checked(number_at)?;
         // The sign of a number below zero is one of ten characters, or stands before ten digits; before it, Curator's own dash.
         let token = self.token(role)?;
-        let (before, sign) = match before.strip_suffix('-') {
-            Some(unsigned) if unsigned.ends_with(token) => (unsigned, "-"),
-            _ => (before, ""),
+        let (before, number_at) = match before.strip_suffix('-') {
+            Some(unsigned) if unsigned.ends_with(token) => (unsigned, number_at - 1),
+            _ => (before, number_at),
         };
         let id = before.strip_suffix(token)?.strip_prefix(self.prefix())?;
         let unsigned = digits.strip_prefix('-').unwrap_or(digits);
@@ -141,12 +141,12 @@ impl Dialect {
             Some((id, permits)) if role == Role::Permit => (id, permits.parse().ok()?),
             _ => (id, 1),
         };
-        let grant: Option<GrantId> = id.replace('-', "").parse().ok();
+        let grant = grant_of(id);
         // kazoo writes 32 digits and nothing else: a name that merely ends like one of its own is somebody else's.
         if self == Self::Kazoo && (grant.is_none() || id.len() != 32) {
             return None;
         }
-        Some((format!("{sign}{digits}").parse().ok()?, grant, permits))
+        Some((name.get(number_at..)?.parse().ok()?, grant, permits))
     }
 
     /// Returns the role of a node of this name, among others of `role`.
@@ -187,6 +187,11 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
+    /// The order of its number in a queue.
+    pub(crate) const fn order(&self) -> (bool, i32) {
+        order(self.number)
+    }
+
     /// Whether this grant made it.
     pub(crate) fn is_of(&self, grant: GrantId) -> bool {
         self.grant == Some(grant)
@@ -197,6 +202,22 @@ impl Contender {
 /// from then on. Those that are asked for while others are under way get numbers below zero.
 pub(crate) const fn is_used_up(number: i32) -> bool {
     number < 0 || number == i32::MAX
+}
+
+/// Reads the id of a grant, with dashes or without. Nothing is allocated: every try for a semaphore reads the names of all its permits.
+fn grant_of(id: &str) -> Option<GrantId> {
+    let (mut digits, mut count) = ([0; 32], 0);
+    for byte in id.bytes().filter(|byte| *byte != b'-') {
+        *digits.get_mut(count)? = byte;
+        count += 1;
+    }
+    // Of fewer than 32 the rest is no digits.
+    std::str::from_utf8(&digits).ok()?.parse().ok()
+}
+
+/// Returns the order of a number in a queue: whoever got one when they were used up came later than everybody else.
+pub(crate) const fn order(number: i32) -> (bool, i32) {
+    (is_used_up(number), number)
 }
 
 /// Returns the id of a grant as a UUID is written.

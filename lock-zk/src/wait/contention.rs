@@ -16,6 +16,11 @@ pub trait Member<N>: Clone {
 
     /// Whether it is this node.
     fn is_node(&self, node: &N) -> bool;
+
+    /// Returns the index of this node in a queue, the first of which is first.
+    fn position(queue: &[Self], node: &N) -> Option<usize> {
+        queue.iter().position(|member| member.is_node(node))
+    }
 }
 
 /// The way to a place in the queue.
@@ -175,7 +180,7 @@ impl<N> Contention<N> {
         let awaited = match &self.node {
             None if queue.is_empty() => return self.enqueue(),
             None => Some(0),
-            Some(node) => match queue.iter().position(|member| member.is_node(node)) {
+            Some(node) => match M::position(queue, node) {
                 Some(index) => waits_for(queue, index),
                 None => return Action::Stand(QueuePosition::Missing),
             },
@@ -199,6 +204,35 @@ pub(crate) fn waits_for<N, M: Member<N>>(queue: &[M], index: usize) -> Option<us
     }
 }
 
+/// Whether each node of a queue is granted, as [`waits_for`] says, by one look at each.
+pub(crate) fn are_granted<N, M: Member<N>>(queue: &[M]) -> Vec<bool> {
+    let mut is_behind_writer = false;
+    let is_granted = |(index, member): (usize, &M)| {
+        let role = member.role();
+        let is_granted = match role {
+            Role::Lock | Role::Write => index == 0,
+            Role::Read => !is_behind_writer,
+            Role::Permit => true,
+        };
+        is_behind_writer |= role == Role::Write;
+        is_granted
+    };
+    queue.iter().enumerate().map(is_granted).collect()
+}
+
+/// Returns the index of a node in a queue that is sorted by this order, where the node has this place. Few of a queue are looked at, whatever
+/// its length.
+pub(crate) fn position_by<N, M: Member<N>, O: Ord>(
+    queue: &[M],
+    node: &N,
+    place: &O,
+    order: impl Fn(&M) -> O,
+) -> Option<usize> {
+    let first = queue.partition_point(|member| order(member) < *place);
+    let mut alike = queue[first..].iter().take_while(|member| order(member) == *place);
+    alike.position(|member| member.is_node(node)).map(|index| first + index)
+}
+
 /// Whether a node in this role waits for the one right before it, which is in that role.
 pub(crate) fn waits_for_neighbour(role: Role, before: Role) -> bool {
     role != Role::Read || before == Role::Write
@@ -206,11 +240,62 @@ pub(crate) fn waits_for_neighbour(role: Role, before: Role) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::time::Duration;
 
     use super::*;
 
     type Node = (u8, Role);
+
+    thread_local! {
+        static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A node by its number, which counts how often one is looked at.
+    #[derive(Debug, Clone, Copy)]
+    struct Counted(usize, Role);
+
+    impl Member<usize> for Counted {
+        fn role(&self) -> Role {
+            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            self.1
+        }
+
+        fn is_node(&self, node: &usize) -> bool {
+            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            self.0 == *node
+        }
+    }
+
+    /// Returns how often a node was looked at, for each of so many.
+    fn looks_for_each_of(many: usize, work: impl FnOnce()) -> usize {
+        let before = LOOKED_AT.get();
+        work();
+        (LOOKED_AT.get() - before) / many
+    }
+
+    #[test]
+    fn each_of_ten_thousand_readers_is_looked_at_a_few_times_whether_they_are_granted_or_look_for_themselves() {
+        const MANY: usize = 10_000;
+        let queue: Vec<_> = (0..MANY).map(|number| Counted(number, Role::Read)).collect();
+        let looks = looks_for_each_of(MANY, || assert!(are_granted(&queue).into_iter().all(|is_granted| is_granted)));
+        assert!(looks <= 2, "each was looked at {looks} times to see who is granted");
+        let looks = looks_for_each_of(MANY, || {
+            let order = |member: &Counted| {
+                LOOKED_AT.set(LOOKED_AT.get() + 1);
+                member.0
+            };
+            assert!((0..MANY).all(|number| position_by(&queue, &number, &number, order) == Some(number)));
+        });
+        assert!(looks <= 30, "each looked at {looks} for its own");
+    }
+
+    #[test]
+    fn a_node_is_found_among_others_of_its_number_or_not_at_all() {
+        let queue: [Node; 4] = [(1, Role::Lock), (2, Role::Lock), (3, Role::Lock), (5, Role::Lock)];
+        let found = |node: u8, place: u8| position_by(&queue, &node, &place, |member| member.0.min(2));
+        assert_eq!([found(1, 1), found(3, 2), found(4, 2), found(1, 2)], [Some(0), Some(2), None, None]);
+    }
 
     impl Member<u8> for Node {
         fn role(&self) -> Role {

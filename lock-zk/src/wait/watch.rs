@@ -42,23 +42,13 @@ pub(crate) async fn wait_for_node(
         return Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over });
     }
     let poller = registration.session.pollers.begin();
-    let _kept = loop {
-        match registration.session.watch_budget(path, &poller).await {
-            Some(kept) => break kept,
-            // A look at the one node costs little, where there is no room for one more watch.
-            None if is_there(registration, path).await? => {}
-            None => return Ok(NodeNews::default()),
+    tokio::select! {
+        biased;
+        changed = registration.session.node_changed(path) => {
+            changed.map(|is_news| NodeNews { came_at: is_news.then(|| SystemClock.now()), handed_over: None })
         }
-    };
-    match registration.session.connection.watch(path).await {
-        Ok(Some(change)) => tokio::select! {
-            biased;
-            () = change => Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over: None }),
-            gone = is_gone(registration, path, &poller) => gone.map(|()| NodeNews::default()),
-        },
-        // The listing that follows is repeated until it is answered.
-        Err(failure) if failure.fate != Fate::Unknown => Err(failure),
-        _ => Ok(NodeNews::default()),
+        // A look at the one node costs little, where there is no room for one more watch. What was to wake us may have been lost.
+        gone = is_gone(registration, path, &poller) => gone.map(|()| NodeNews::default()),
     }
 }
 

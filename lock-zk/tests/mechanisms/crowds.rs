@@ -59,6 +59,37 @@ async fn readers_of_one_client_behind_a_writer_list_their_queue_together() {
     }
 }
 
+/// The readers could take all that one client may watch, if each of them took a share.
+#[tokio::test]
+async fn readers_behind_one_writer_leave_room_to_watch_for_those_who_wait_for_another_name() {
+    const MANY: usize = 3_000;
+    let Some(server) = server().await else { return };
+    let (holders, waiters) = (client(server.url(), LASTING).await, client(server.url(), LASTING).await);
+    let truth = server.client().await.unwrap();
+    let lock = waiters.rwlock("crowd").with_ttl(LASTING);
+    let (written, held) =
+        (holders.rwlock("crowd").write().await.unwrap(), holders.mutex("other").lock().await.unwrap());
+    let reading: Vec<_> = (0..MANY)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.read().await })
+        })
+        .collect();
+    listing(&truth, "/lock/rwlock/crowd", MANY + 1).await;
+    let watches = async |number| server.figure("zk_watch_count").await.unwrap() == number;
+    eventually("the writer is watched", PROMPTLY, async || watches(1).await).await;
+    let other = waiters.mutex("other");
+    let waiting = tokio::spawn(async move { other.lock().await });
+    eventually("the other name is watched too", PROMPTLY, async || watches(2).await).await;
+    held.release().await.unwrap();
+    soon("the other name is granted", PROMPTLY, waiting).await.unwrap().unwrap().release().await.unwrap();
+    written.release().await.unwrap();
+    for held in soon("every reader is granted", PROMPTLY * 3, join_all(reading)).await {
+        drop(held.unwrap().unwrap());
+    }
+    eventually("no watch is left", PROMPTLY, async || watches(0).await).await;
+}
+
 /// The call that releases is polled once, which sends its request, and then kept: the readers find out by themselves.
 #[tokio::test]
 async fn readers_behind_a_writer_of_their_client_whose_release_is_kept_without_being_polled_list_their_queue_together()

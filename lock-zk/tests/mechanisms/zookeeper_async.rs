@@ -97,6 +97,32 @@ fn a_session_outlives_an_answer_that_is_swallowed_while_its_connection_is_put_to
     });
 }
 
+#[test]
+fn the_node_of_a_heartbeat_is_deleted_again_if_its_deletion_is_lost() {
+    about_time(async || {
+        let Some(server) = server().await else { return };
+        let (link, truth) = (link(&server), server.client().await.unwrap());
+        let locks = client(&over([&link]), ms(8000)).await;
+        let kept = locks.mutex("kept").with_ttl(LASTING).lock().await.unwrap();
+        let nodes = async || truth.children("/lock/sessions").await.unwrap().unwrap_or_default();
+        let last = async || {
+            let numbered = |name: String| Some((name.rsplit_once('-')?.1.parse::<u64>().ok()?, name));
+            let marks = nodes().await.into_iter().filter(|name| !name.contains("-sync-") && !name.contains("-proof-"));
+            marks.filter_map(numbered).max()
+        };
+        // Its successor comes a while later, and then its deletion.
+        let before = last().await;
+        let (_, last) =
+            eventually("a heartbeat", PROMPTLY, async || last().await.filter(|last| before != Some(last.clone())))
+                .await;
+        let lost = link.inject(LinkFault::new(Toxic::Fin, Direction::ToServer).on_request(1, last.clone()));
+        lost.applied(PROMPTLY).await.unwrap();
+        eventually("it is deleted again", PROMPTLY, async || !nodes().await.contains(&last)).await;
+        assert!(kept.is_held(), "with its session");
+        kept.release().await.unwrap();
+    });
+}
+
 #[tokio::test]
 async fn a_client_that_is_dropped_closes_its_session() {
     let Some(server) = server().await else { return };

@@ -1,6 +1,7 @@
 //! The one task per client that renews leases in batches and tells holders of a loss.
 
 mod task;
+mod unclaimed;
 
 use std::future::Future;
 use std::ops::Deref;
@@ -12,6 +13,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use self::task::run;
+use self::unclaimed::UnclaimedNotices;
 use super::LiveGrant;
 use super::background::{self, Background, Carried};
 use super::reaper::Reaper;
@@ -93,6 +95,8 @@ struct Registry {
     in_use: bool,
     /// The instant of the last doubt: what was asked for before may be a grant of a server that does not count any more.
     doubted_at: BootInstant,
+    /// The losses that were announced lately, and for which there was no lease.
+    unclaimed: UnclaimedNotices,
 }
 
 impl Keeper {
@@ -116,6 +120,7 @@ impl Keeper {
                 looks_at: BootInstant::FAR_FUTURE,
                 in_use: false,
                 doubted_at: BootInstant::from_origin(Duration::ZERO),
+                unclaimed: UnclaimedNotices::default(),
             }),
             longest_ttl: backend.longest_ttl(),
             doubts: asked(|| backend.doubts()),
@@ -134,9 +139,13 @@ impl Keeper {
     pub(crate) fn register(self: &Arc<Self>, live: &Arc<LiveGrant>, sent_at: BootInstant) {
         let mut registry = locked(&self.registry);
         self.schedule(&mut registry, live);
-        // Under the same lock: a doubt of this moment finds the lease in the table, or is found here.
+        // Under the same lock: a doubt or a notice of this moment finds the lease in the table, or is found here.
         let is_doubtful = sent_at < registry.doubted_at;
+        let unclaimed = registry.unclaimed.take(live.attempt.id);
         drop(registry);
+        if let Some(Notice { reason, lost_by, .. }) = unclaimed {
+            self.settle(live, Event::Notice { lost_by, reason });
+        }
         if is_doubtful {
             self.settle(live, Event::Suspect);
         }
@@ -291,6 +300,7 @@ impl Keeper {
     fn due(&self, idle_since: &mut Option<BootInstant>) -> (Vec<Arc<LiveGrant>>, BootInstant) {
         let mut registry = locked(&self.registry);
         let now = self.clock.now();
+        registry.unclaimed.forget(now);
         let mut leases = Vec::new();
         while let Some(live) = registry.leases.take_due(now) {
             locked(&live.scheduled).take();
@@ -322,12 +332,15 @@ impl Keeper {
         }
     }
 
-    /// Takes note of a loss that was announced, if the lease is still here.
+    /// Takes note of a loss that was announced. If the lease is not here, it may be about to be registered.
     fn hear(&self, notice: Notice) {
-        let Notice { grant, reason, lost_by } = notice;
-        let live = locked(&self.registry).leases.get(grant).cloned();
-        if let Some(live) = live {
-            self.settle(&live, Event::Notice { lost_by, reason });
+        let mut registry = locked(&self.registry);
+        match registry.leases.get(notice.grant).cloned() {
+            Some(live) => {
+                drop(registry);
+                self.settle(&live, Event::Notice { lost_by: notice.lost_by, reason: notice.reason });
+            }
+            None => registry.unclaimed.keep(self.clock.now(), notice),
         }
     }
 }
@@ -378,14 +391,41 @@ mod tests {
         Keeper::new(Arc::new(store.backend(String::new(), Duration::from_secs(2))))
     }
 
-    /// A lease that was asked for just now.
-    fn lease(keeper: &Arc<Keeper>) -> Arc<LiveGrant> {
+    /// A grant that was asked for just now, and is not registered yet.
+    fn grant(keeper: &Keeper) -> Arc<LiveGrant> {
         let (lease, now) = (LeaseOptions::default(), keeper.clock.now());
         let attempt = Attempt::new("loop".into(), Kind::Mutex, Owner::new(), lease.ttl).unwrap();
         let grant = Grant::new(None, now, lease.ttl);
-        let live = LiveGrant::new(Arc::new(attempt), &grant, now, lease, Duration::ZERO);
-        keeper.register(&live, now);
+        LiveGrant::new(Arc::new(attempt), &grant, now, lease, Duration::ZERO)
+    }
+
+    /// A lease that was asked for just now.
+    fn lease(keeper: &Arc<Keeper>) -> Arc<LiveGrant> {
+        let live = grant(keeper);
+        keeper.register(&live, keeper.clock.now());
         live
+    }
+
+    #[test]
+    fn a_notice_that_comes_before_its_grant_is_registered_ends_it() {
+        let clock = VirtualClock::new();
+        let keeper = keeper(&clock);
+        let (live, healthy) = (grant(&keeper), grant(&keeper));
+        let notice = |grant: &LiveGrant, lost_by| Notice {
+            grant: grant.attempt.id,
+            reason: LossReason::SessionExpired,
+            lost_by,
+        };
+        let asked_at = clock.now();
+        clock.advance(Duration::from_millis(1));
+        keeper.hear(notice(&live, clock.now()));
+        keeper.register(&live, asked_at);
+        assert_eq!(live.loss(), Some(LossReason::SessionExpired));
+        // One of an earlier session, as below.
+        let asked_again_at = clock.now();
+        keeper.hear(notice(&healthy, BootInstant::from_origin(Duration::ZERO)));
+        keeper.register(&healthy, asked_again_at);
+        assert_eq!(healthy.loss(), None, "a healthy grant was ended");
     }
 
     /// As a waiter may have it whose session ended, and who was granted the lock in the next one.

@@ -270,23 +270,13 @@ mod tests {
 
     use super::super::ZookeeperAsync;
     use super::*;
-    use crate::access::Access;
-    use crate::client::{ConnectOptions, Connection};
+    use crate::client::Connection;
 
     /// A server with a node for each of two attempts, and a session that has made them.
     async fn two_attempts() -> Option<(ZooKeeperServer, ZooKeeperClient, ZookeeperAsync)> {
         let server = installed(ZooKeeperServer::start_own().await)?;
         let truth = server.client().await.unwrap();
-        let options = ConnectOptions {
-            servers: server.address().to_owned(),
-            chroot: String::new(),
-            prefix: "lock".to_owned(),
-            timeout: Duration::from_secs(20),
-            credentials: None,
-            tls: None,
-            access: Access::Everybody,
-        };
-        let connection = soon("a session", PROMPTLY, ZookeeperAsync::connect(&options)).await.unwrap();
+        let connection = soon("a session", PROMPTLY, ZookeeperAsync::to(server.address())).await;
         for path in ["/lock/one", "/lock/two"] {
             truth.create(path, b"", NodeKind::Persistent).await.unwrap();
         }

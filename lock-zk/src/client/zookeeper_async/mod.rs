@@ -101,6 +101,23 @@ impl ZookeeperAsync {
     }
 }
 
+#[cfg(test)]
+impl ZookeeperAsync {
+    /// A lasting session with the server at this address.
+    async fn to(address: &str) -> Self {
+        let options = ConnectOptions {
+            servers: address.to_owned(),
+            chroot: String::new(),
+            prefix: "lock".to_owned(),
+            timeout: Duration::from_secs(20),
+            credentials: None,
+            tls: None,
+            access: Access::Everybody,
+        };
+        Self::connect(&options).await.unwrap()
+    }
+}
+
 /// Asks whose session it is. The crate takes requests before it is connected, and their answers are not believed: asked again
 /// then, until the time to connect is over.
 async fn first_heartbeat(requests: &Arc<Requests>) -> Result<(), Failure> {

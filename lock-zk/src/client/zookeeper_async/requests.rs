@@ -1,8 +1,8 @@
 //! The requests that the trait is made of, each judged by whether its answer is of our session.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, mem};
 
 use futures_util::future::{BoxFuture, join, join_all};
 use lock_core::clock::BootInstant;
@@ -14,7 +14,10 @@ use super::judged::Judged;
 use super::link_monitor::LinkMonitor;
 use super::scheduler::Scheduler;
 use super::watches::Watches;
-use super::{Created, Departure, Names, Node, Priority, Response};
+use super::{Created, Departure, Failure, Fate, Names, Node, Priority, Response};
+
+/// The number of nodes that are deleted again, at most. Further ones go with the session.
+const MOST_LEFT: usize = 1_000;
 
 /// The things that requests need. They outlive the connection by those that are under way.
 pub(super) struct Requests {
@@ -29,6 +32,8 @@ pub(super) struct Requests {
     sign: String,
     heartbeats: AtomicU64,
     syncs: AtomicU64,
+    /// The nodes of heartbeats and proofs whose deletion was not answered.
+    left: Arc<Mutex<Vec<String>>>,
 }
 
 impl fmt::Debug for Requests {
@@ -63,6 +68,7 @@ impl Requests {
             sign,
             heartbeats: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            left: Arc::default(),
         })
     }
 
@@ -80,9 +86,10 @@ impl Requests {
         self.scheduler.close();
     }
 
-    /// Makes a node, provided that our session is what makes it. Nothing is sent if it was given up before.
+    /// Makes a node, provided that our session is what makes it. Nothing is sent if it was given up before. That it was refused is told
+    /// with a proof only: it may have been made, and the refusal be that of another request.
     pub(super) fn make(
-        &self,
+        self: &Arc<Self>,
         path: &str,
         data: Vec<u8>,
         mode: CreateMode,
@@ -110,17 +117,33 @@ impl Requests {
             let _ = client.delete(&path, None).await;
             Err(ZkError::SessionExpired)
         });
-        Box::pin(async move { made.await.outcome })
+        let requests = self.clone();
+        Box::pin(async move {
+            let made = made.await;
+            match &made.outcome {
+                Err(failure) if !matches!(failure.fate, Fate::Unknown | Fate::Ended) => {
+                    made.proven_by(&requests.proof(Priority::Normal).await)
+                }
+                _ => made.outcome,
+            }
+        })
     }
 
-    /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before.
+    /// Makes a node, whose answer names the session that made it, and deletes the one of the heartbeat before. Behind the answer go the
+    /// deletions that were not answered.
     pub(super) fn heartbeat(self: &Arc<Self>) -> Response<'static, ()> {
         let number = self.heartbeats.fetch_add(1, Ordering::Relaxed);
         let proof = self.prove(Priority::Urgent, format!("{}{number}", self.sign));
         if let Some(before) = number.checked_sub(1) {
-            drop(self.delete(&format!("{}{before}", self.sign)));
+            self.take_back(format!("{}{before}", self.sign));
         }
-        Box::pin(async move { proof.await.outcome })
+        let requests = self.clone();
+        Box::pin(async move {
+            proof.await.outcome?;
+            let left = mem::take(&mut *requests.left.lock().unwrap_or_else(PoisonError::into_inner));
+            left.into_iter().for_each(|path| requests.take_back(path));
+            Ok(())
+        })
     }
 
     /// A write of this session's in its turn, which its server answers when it knows all that was committed before.
@@ -134,8 +157,24 @@ impl Requests {
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
         let path = format!("{}sync-{number}", self.sign);
         let proof = self.prove(priority, path.clone());
-        drop(self.delete(&path));
+        self.take_back(path);
         proof
+    }
+
+    /// Deletes a node that has proven what it was to prove.
+    fn take_back(&self, path: String) {
+        let (left, links) = (self.left.clone(), self.links.clone());
+        drop(self.scheduler.send(Priority::Detached, async move |client, connection| {
+            let deleted = client.delete(&path, None).await;
+            let judged = links.judge(deleted.map_err(Failure::from), connection);
+            if judged.is_err_and(|failure| failure.fate == Fate::Unknown) {
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                if left.len() < MOST_LEFT {
+                    left.push(path);
+                }
+            }
+            deleted
+        }));
     }
 
     /// Makes a node that nobody else makes, in a directory that is not empty.
@@ -238,4 +277,29 @@ impl Requests {
 /// Whether this is the number of a sequential node.
 fn is_number(text: &str) -> bool {
     text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+    use lock_testkit::testing::{PROMPTLY, installed, soon};
+    use lock_testkit_servers::zookeeper::ZooKeeperServer;
+
+    use super::super::ZookeeperAsync;
+    use crate::client::{Connection, Fate};
+
+    #[tokio::test]
+    async fn a_node_that_was_made_is_not_told_as_refused_when_the_next_answer_is_taken_for_its_own() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let (link, truth) = (Proxy::to(server.address(), Protocol::ZooKeeper).unwrap(), server.client().await.unwrap());
+        let connection = soon("a session", PROMPTLY, ZookeeperAsync::to(&link.address())).await;
+        let lost = link.inject(LinkFault::new(Toxic::Swallow, Direction::ToClient).on_request(1, "/lock/made"));
+        // Both are on their way before an answer comes. The second one's is that there is no such node.
+        let (made, gone) = (connection.create("/lock/made", b""), connection.delete("/lock/nothing"));
+        let failure = soon("an outcome", PROMPTLY, made).await.unwrap_err();
+        lost.proven().unwrap();
+        assert_eq!(failure.fate, Fate::Unknown, "{failure:?}");
+        assert!(truth.exists("/lock/made").await.unwrap().is_some());
+        drop(gone);
+    }
 }
