@@ -13,7 +13,7 @@ use super::state::{Answer, Event};
 use super::{Ended, ExpiresWithin, LiveGrant, Lost, WorkError, drop_when};
 use crate::clock::BootInstant;
 use crate::driver::bound::{asked, bounded};
-use crate::driver::{Attempt, Guarantee, Released, Renewal, Renewed, Support};
+use crate::driver::{Attempt, Guarantee, Released, Renewal, Renewed, Support, wait};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::loss::LossReason;
 use crate::name::LockName;
@@ -361,9 +361,22 @@ impl Lease {
             && asked(|| backend.is_adoptable(&self.live.attempt))
     }
 
-    /// Whether no request by which this lock was asked for can be carried out any more.
-    pub(crate) fn is_answered(&self) -> bool {
-        asked(|| self.keeper.backend.is_answered(&self.live.attempt))
+    /// Whether no request by which this lock was asked for can be carried out any more, now or within one operation timeout: answers may be
+    /// on their way.
+    pub(crate) async fn is_answered_soon(&self) -> bool {
+        let (clock, attempt) = (&*self.keeper.clock, &self.live.attempt);
+        let until = clock.now().plus(attempt.op_timeout);
+        for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
+            if asked(|| self.keeper.backend.is_answered(attempt)) {
+                return true;
+            }
+            let next = clock.now().plus(pause);
+            if next > until {
+                break;
+            }
+            clock.sleep_until(next).await;
+        }
+        false
     }
 
     /// Ends the lease without releasing the lock. A lease whose deadline has passed meanwhile comes back with the loss.

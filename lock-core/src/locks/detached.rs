@@ -67,7 +67,7 @@ impl DetachedMutex {
         if let Err(error) = Attended::of(&guard).during(guard.extend(guard.attempt_ttl())).await {
             return Err(DetachError { guard, error });
         }
-        if !guard.is_answered() {
+        if !Attended::of(&guard).during(guard.is_answered_soon()).await {
             let what =
                 "an earlier request for this lock was not answered and may still be carried out: detach it later";
             let error = guard.named(Error::new(ErrorKind::Unavailable, Phase::Release, what));

@@ -129,7 +129,7 @@ impl Acquirer {
         let mut votes = Ballot::of(self.members.count());
         let verdict = decide(&mut asked, &mut votes, until).await;
         if verdict == VoteState::Granted {
-            self.note_granted(attempt, &votes, left);
+            self.note_granted(attempt, &votes, left, until);
             // Every server that granted it began its TTL after this instant.
             let grant = Grant::new(None, sent_at, attempt.ttl);
             return Ok(Round::Granted { grant, by: votes.granted, contested: !votes.refused.is_empty(), rest: asked });
@@ -148,13 +148,14 @@ impl Acquirer {
         }
     }
 
-    /// Takes note of the servers that may still carry out a request of this grant.
-    pub(super) fn note_granted(&self, attempt: &Attempt, votes: &Ballot, left: &Leftovers) {
+    /// Takes note of the servers that may still carry out a request of this grant, which is sent until an instant.
+    pub(super) fn note_granted(&self, attempt: &Attempt, votes: &Ballot, left: &Leftovers, until: BootInstant) {
         let owes = |server: &usize| !votes.granted.contains(server);
         let unanswered = votes.may_leave().filter(owes);
-        let earlier = votes.granted.iter().copied().filter(|server| left.contains(*server));
+        let answered = votes.granted.iter().chain(&votes.refused).copied();
+        let earlier = answered.filter(|server| left.contains(*server));
         let unsettled = earlier.filter(|server| !self.is_settled(attempt, *server));
-        self.members.unanswered.add(attempt.id, unanswered.chain(unsettled));
+        self.members.unanswered.add(attempt.id, unanswered.chain(unsettled), until);
     }
 
     /// Has the answers that are still to come noted in the background, to requests that are sent until then, and votes looked at.

@@ -54,7 +54,7 @@ impl Adopter {
         let mut votes = Ballot::of(self.members.count());
         if decide(&mut asked, &mut votes, until).await == VoteState::Granted {
             drop(over);
-            rounds.note_granted(attempt, &votes, &left);
+            rounds.note_granted(attempt, &votes, &left, until);
             rounds.note_answers(attempt, until, asked, |_| ());
             // A server that could not be asked keeps it under the id of before, which nobody will release.
             drop(self.requests.send_except(&self.requests.left_over(&attempt.name, from, attempt.ttl), &votes.granted));

@@ -112,14 +112,14 @@ pub(super) struct UnansweredGrants(Mutex<HashMap<GrantId, Vec<Unanswered>>>);
 #[derive(Debug)]
 struct Unanswered {
     server: usize,
-    /// The instant after which nothing of it is sent, if its answer has not come in time.
-    over_at: Option<BootInstant>,
+    /// The instant after which nothing of it is sent.
+    over_at: BootInstant,
 }
 
 impl UnansweredGrants {
-    /// Adds a grant, with the servers that may still carry something out.
-    pub(super) fn add(&self, id: GrantId, servers: impl Iterator<Item = usize>) {
-        let unanswered: Vec<_> = servers.map(|server| Unanswered { server, over_at: None }).collect();
+    /// Adds a grant, with the servers that may still carry out what is sent until an instant.
+    pub(super) fn add(&self, id: GrantId, servers: impl Iterator<Item = usize>, over_at: BootInstant) {
+        let unanswered: Vec<_> = servers.map(|server| Unanswered { server, over_at }).collect();
         if !unanswered.is_empty() {
             self.grants().insert(id, unanswered);
         }
@@ -130,17 +130,12 @@ impl UnansweredGrants {
         let mut grants = self.grants();
         let Some(unanswered) = grants.get_mut(&id) else { return };
         match (over_at, unanswered.iter_mut().find(|its| its.server == server)) {
-            (Some(_), Some(its)) => its.over_at = over_at,
+            (Some(over_at), Some(its)) => its.over_at = over_at,
             _ => unanswered.retain(|its| its.server != server),
         }
         if unanswered.is_empty() {
             grants.remove(&id);
         }
-    }
-
-    /// Whether an answer is still waited for.
-    pub(super) fn awaits(&self, id: GrantId) -> bool {
-        self.grants().get(&id).is_some_and(|unanswered| unanswered.iter().any(|its| its.over_at.is_none()))
     }
 
     /// Forgets a grant that has ended.
@@ -153,7 +148,7 @@ impl UnansweredGrants {
     pub(super) fn is_answered(&self, id: GrantId, is_over: impl Fn(usize, BootInstant) -> bool) -> bool {
         let grants = self.grants();
         let unanswered = grants.get(&id).into_iter().flatten();
-        unanswered.into_iter().all(|its| its.over_at.is_some_and(|over_at| is_over(its.server, over_at)))
+        unanswered.into_iter().all(|its| is_over(its.server, its.over_at))
     }
 
     fn grants(&self) -> MutexGuard<'_, HashMap<GrantId, Vec<Unanswered>>> {
@@ -175,29 +170,26 @@ mod tests {
     #[test]
     fn a_grant_is_answered_when_every_server_has_answered_or_has_nothing_left() {
         let (grants, id) = (UnansweredGrants::default(), GrantId::random().unwrap());
-        let is_answered = |over: Option<usize>| {
-            grants.is_answered(id, |server, until| {
-                assert_eq!(until, at(7));
-                Some(server) == over
-            })
-        };
-        assert!(is_answered(None), "nothing is known of it");
-        grants.add(id, [1, 3].into_iter());
-        assert!(!is_answered(None) && grants.awaits(id));
+        let is_answered =
+            |over: &[(usize, BootInstant)]| grants.is_answered(id, |server, until| over.contains(&(server, until)));
+        assert!(is_answered(&[]), "nothing is known of it");
+        grants.add(id, [1, 3].into_iter(), at(5));
+        assert!(!is_answered(&[(1, at(5))]));
+        assert!(is_answered(&[(1, at(5)), (3, at(5))]), "the answer of one of them was counted with the vote");
         grants.note(id, 1, None);
         grants.note(id, 3, Some(at(7)));
-        assert!(!is_answered(None) && is_answered(Some(3)) && !grants.awaits(id));
+        assert!(!is_answered(&[(3, at(5))]) && is_answered(&[(3, at(7))]));
         grants.note(id, 3, None);
-        assert!(is_answered(None));
+        assert!(is_answered(&[]));
     }
 
     #[test]
     fn nothing_is_kept_of_a_grant_that_is_answered_or_has_ended() {
         let grants = UnansweredGrants::default();
         let [answered, ended, whole] = [(); 3].map(|()| GrantId::random().unwrap());
-        grants.add(answered, [0, 2].into_iter());
-        grants.add(ended, [4].into_iter());
-        grants.add(whole, [].into_iter());
+        grants.add(answered, [0, 2].into_iter(), at(0));
+        grants.add(ended, [4].into_iter(), at(0));
+        grants.add(whole, [].into_iter(), at(0));
         [0, 2].into_iter().for_each(|server| grants.note(answered, server, None));
         grants.forget(ended);
         grants.note(ended, 4, Some(at(1)));

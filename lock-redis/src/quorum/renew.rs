@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
-use lock_core::driver::{Kind, Renewal, Renewed, wait};
+use lock_core::driver::{Kind, Renewal, Renewed};
 use lock_core::{Error, GrantId, LossReason, Phase};
 
-use super::acquire::MOMENT;
 use super::client::member::Member;
 use super::client::members::Members;
 use super::release::requests::{ReleaseRequests, Tells, lost_by};
@@ -87,25 +86,9 @@ impl Renewer {
                 renewed[i] = Some(self.renewed(&batch[i], answers));
             }
         }
-        if let ([only], [Some(Renewed::For(_))]) = (batch, &*renewed) {
-            self.await_answers(only).await;
-        }
         // Every renewal is in a group, or was refused.
         let missing = || Renewed::Unknown(Error::indeterminate(Phase::Renew, "there was no answer for one of many"));
         renewed.into_iter().map(|renewed| renewed.unwrap_or_else(missing)).collect()
-    }
-
-    /// Waits a moment for the servers that have still to answer the acquisition of a grant that was made just now: its holder may extend it
-    /// in order to detach it.
-    async fn await_answers(&self, renewal: &Renewal<'_>) {
-        let until = SystemClock.now().plus(MOMENT.min(self.patience(renewal)));
-        for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
-            let next = SystemClock.now().plus(pause);
-            if next > until || !self.members.unanswered.awaits(renewal.attempt.id) {
-                return;
-            }
-            SystemClock.sleep_until(next).await;
-        }
     }
 
     /// The time for which a renewal may wait for its answers: if none come within a third of the lease, it is tried again

@@ -100,16 +100,42 @@ async fn a_lock_is_not_detached_as_long_as_an_acquisition_of_it_is_on_its_way_to
 
 /// The servers answer one after the other, and the lock is detached when a majority has.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_detached_at_once_where_some_servers_answer_a_little_later() {
+async fn a_lock_is_detached_where_some_servers_answer_a_little_later() {
     let Some(servers) = Servers::start().await else { return };
     let links: Vec<_> =
         servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
     let urls = links.iter().map(|link| format!("redis://{}", link.address()));
     let web = configured(QuorumConfig::new(urls).with_young_servers(true)).await;
     servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
-    let late = || LinkFault::new(Toxic::Delay { by: ms(30), jitter: ms(0) }, Direction::ToClient);
+    let late = || LinkFault::new(Toxic::Delay { by: ms(300), jitter: ms(0) }, Direction::ToClient);
     let _late: Vec<_> = links[3..].iter().map(|link| link.inject(late())).collect();
     let detached = web.mutex("adoption").with_lease(long()).lock().await.unwrap().detach().await.unwrap();
+    servers.client().await.adopt(&detached).await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
+/// Its failure is known before the lock is granted, and nothing more is heard of that request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_detached_although_a_connection_broke_when_it_was_asked_for() {
+    let Some(servers) = Servers::start().await else { return };
+    let links: Vec<_> =
+        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let web = configured(QuorumConfig::new(urls).with_young_servers(true).with_client(hasty())).await;
+    servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
+    let late = || LinkFault::new(Toxic::Delay { by: ms(100), jitter: ms(0) }, Direction::ToClient);
+    let late: Vec<_> = links[1..].iter().map(|link| link.inject(late())).collect();
+    let broken = links[0].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(1, "adoption"));
+    let mut held = Some(web.mutex("adoption").with_lease(long()).lock().await.unwrap());
+    late.into_iter().chain([broken]).for_each(|fault| drop(fault.heal().unwrap()));
+    let detached = eventually("it is detached", PROMPTLY, async || match held.take()?.detach().await {
+        Ok(detached) => Some(detached),
+        Err(refused) => {
+            held = Some(refused.guard);
+            None
+        }
+    });
+    let detached = detached.await;
     servers.client().await.adopt(&detached).await.unwrap().release().await.unwrap();
     servers.have_nothing_left(ALL).await;
 }

@@ -132,20 +132,22 @@ impl LocalOrder {
     }
 
     /// Has a waiter call everybody, if nobody has asked or called since it saw this; after a call it passes over those before it that have
-    /// not answered.
-    pub(super) fn pass_over(&mut self, number: u64, seen: LastAsked, now: BootInstant) {
+    /// not answered. Returns whether nobody asks now.
+    pub(super) fn pass_over(&mut self, number: u64, seen: LastAsked, now: BootInstant) -> bool {
         if self.asked != seen || self.rank(number) == LocalRank::First {
-            return;
+            return false;
         }
         let Some(called_at) = seen.called_at else {
             self.asked.called_at = Some(now);
-            return self.waiters.values().for_each(|waiter| waiter.news.notify_one());
+            self.waiters.values().for_each(|waiter| waiter.news.notify_one());
+            return true;
         };
         let waiters = &self.waiters;
         let has_answered = |other: &u64| waiters.get(other).is_some_and(|waiter| waiter.seen_at >= called_at);
         self.present.retain(|other| *other >= number || has_answered(other));
         self.asked = LastAsked::at(now);
         self.tell_front();
+        true
     }
 
     /// Tells those that ask, and the first one, which asks now.

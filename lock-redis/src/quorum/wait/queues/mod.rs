@@ -225,16 +225,21 @@ impl QueuePlace {
         let mut awake_since = self.entered_at;
         loop {
             let now = SystemClock.now();
-            let silent_since = self.unanswered_since().map_or(now, |since| since.max(awake_since));
+            let silent_since = self.unanswered_since().map(|since| since.max(awake_since));
             let (ahead, asked) = match self.queue().order.take_rank(self.number, now) {
-                LocalRank::First => return Ok(silent_since),
+                LocalRank::First => return Ok(silent_since.unwrap_or(now)),
                 LocalRank::Behind { ahead, asked } => (ahead, asked),
             };
             let passes_over = match asked.called_at {
                 None => asked.at.plus(UNASKED + attempt.op_timeout + after(ahead)),
                 Some(called_at) => called_at.plus(ANSWERED),
             };
-            let due = silent_since.plus(attempt.patience).min(deadline.instant()).min(passes_over);
+            // A request that was left alone counts as one for as long as the first one takes to ask again.
+            let is_asked = now < asked.at.plus(UNASKED + attempt.op_timeout);
+            let loses_patience = silent_since.filter(|_| is_asked).map(|since| since.plus(attempt.patience));
+            let looks_at = loses_patience.unwrap_or_else(|| now.plus(attempt.patience.max(UNASKED)));
+            // Whoever comes later than somebody could have been passed over has not stood still.
+            let due = looks_at.min(deadline.instant()).min(passes_over).max(now);
             tokio::select! {
                 biased;
                 () = self.news.notified() => continue,
@@ -249,13 +254,18 @@ impl QueuePlace {
             if deadline.has_passed(now) {
                 return Err(if self.queue().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
-            if let Some(since) = self.unanswered_since()
+            if loses_patience.is_some()
+                && let Some(since) = self.unanswered_since()
                 && now >= since.max(awake_since).plus(attempt.patience)
             {
                 return Err(WaitEnded::Unknown);
             }
             if now >= passes_over {
-                self.queue().order.pass_over(self.number, asked, now);
+                let mut queue = self.queue();
+                if queue.order.pass_over(self.number, asked, now) {
+                    // Nobody asks.
+                    queue.unanswered_since = None;
+                }
             }
         }
     }

@@ -196,3 +196,36 @@ async fn a_waiter_behind_others_that_are_not_polled_is_patient_until_it_asks_its
     let silent_since = next.first(&attempt, Deadline::NEVER).await.unwrap();
     assert!(silent_since > began, "its patience begins when it asks");
 }
+
+#[tokio::test]
+async fn a_waiter_behind_one_that_was_left_within_its_request_is_patient_until_it_asks_itself() {
+    let (queues, _) = queues();
+    let left = [(); 3].map(|()| queues.enter("a", false));
+    let next = queues.enter("a", false);
+    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+    attempt.op_timeout = Duration::from_millis(10);
+    // Longer than a request counts, and shorter than those that are left are waited for.
+    attempt.patience = UNASKED + 10 * attempt.op_timeout;
+    left[0].first(&attempt, Deadline::NEVER).await.unwrap();
+    left[0].asks();
+    let began = SystemClock.now();
+    let silent_since = next.first(&attempt, Deadline::NEVER).await.unwrap();
+    assert!(silent_since > began, "its patience begins when it asks");
+}
+
+#[tokio::test]
+async fn a_waiter_that_comes_when_nobody_has_asked_for_long_has_the_first_place_soon() {
+    let (queues, _) = queues();
+    let left = queues.enter("a", false);
+    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+    attempt.op_timeout = Duration::from_secs(1);
+    left.first(&attempt, Deadline::NEVER).await.unwrap();
+    left.asks();
+    left.answered(true);
+    let unasked = UNASKED + attempt.op_timeout;
+    SystemClock.sleep_until(SystemClock.now().plus(unasked)).await;
+    let next = queues.enter("a", false);
+    // Less than it would take for nobody to have asked for long since it came.
+    let within = Deadline::after(SystemClock.now(), unasked - Duration::from_millis(100));
+    next.first(&attempt, within).await.unwrap();
+}
