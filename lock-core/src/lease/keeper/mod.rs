@@ -315,7 +315,7 @@ impl Keeper {
             Some(at) => at.plus(SLOT.saturating_sub(Duration::from_nanos(1))),
             None if !leases.is_empty() => now.plus(LINGER),
             None if now.since(*idle_since.get_or_insert(now)) < LINGER => now.plus(LINGER),
-            None => BootInstant::FAR_FUTURE,
+            None => registry.unclaimed.forgets_at(),
         };
         registry.looks_at = next;
         (leases, next)

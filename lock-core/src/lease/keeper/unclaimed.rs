@@ -44,6 +44,11 @@ impl UnclaimedNotices {
         self.young.remove(&grant).or_else(|| self.old.remove(&grant))
     }
 
+    /// Returns the instant by which all that is kept may be forgotten.
+    pub(super) fn forgets_at(&self) -> BootInstant {
+        if self.young.is_empty() && self.old.is_empty() { BootInstant::FAR_FUTURE } else { self.since.plus(KEPT * 2) }
+    }
+
     /// Forgets what was heard too long ago.
     pub(super) fn forget(&mut self, now: BootInstant) {
         let age = now.since(self.since);
@@ -97,7 +102,9 @@ mod tests {
         let mut unclaimed = UnclaimedNotices::default();
         (0..=MOST as u128).for_each(|number| unclaimed.keep(at(0), notice(number)));
         assert!(unclaimed.take(notice(0).grant).is_some() && unclaimed.take(notice(MOST as u128).grant).is_none());
+        assert_eq!(unclaimed.forgets_at(), at(2_000));
         unclaimed.forget(at(2_000));
         assert_eq!((unclaimed.young.len(), unclaimed.old.capacity()), (0, 0));
+        assert_eq!(unclaimed.forgets_at(), BootInstant::FAR_FUTURE);
     }
 }
