@@ -29,8 +29,8 @@ const BATCH: usize = 128;
 /// The most grants that wait to be described. One more is described when it is renewed.
 const WAITING: usize = 1024;
 
-/// The time after which a task that has not come to what waits is left alone, and another one started. It goes on with what
-/// it has, if it is driven again.
+/// The time beyond an operation timeout after which a task that has not come to what waits is left alone, and another one started. It goes on
+/// with what it has, if it is driven again.
 const LEFT_AFTER: Duration = Duration::from_secs(1);
 
 /// Record of a holder, beside its number.
@@ -65,14 +65,12 @@ struct RecordWriter {
 #[derive(Debug)]
 struct RecordTask {
     entry: Weak<Entry>,
-    seconds: u32,
 }
 
 /// A holder that is to be described.
 struct Undescribed {
     entry: Arc<Entry>,
     description: Description,
-    seconds: u32,
 }
 
 impl HolderRecords {
@@ -100,16 +98,18 @@ impl HolderRecords {
     }
 
     fn describe(self: &Arc<Self>, attempt: &Attempt, entry: &Arc<Entry>, token: Option<u64>, waits: bool) {
-        entry.describe(Description { token, since: now_in_ms(), waits });
-        self.write_soon(entry, item_ttl(attempt.ttl));
+        entry.describe(Description { token, since: now_in_ms(), waits, seconds: item_ttl(attempt.ttl) });
+        self.write_soon(entry);
     }
 
-    /// Has what is to be said of a holder written in the background, for this time.
-    fn write_soon(self: &Arc<Self>, entry: &Arc<Entry>, seconds: u32) {
-        let task = RecordTask { entry: Arc::downgrade(entry), seconds };
+    /// Has what is to be said of a holder written in the background.
+    fn write_soon(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let task = RecordTask { entry: Arc::downgrade(entry) };
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemClock.now();
-        let running = writer.take().filter(|writer| writer.goes_on(now));
+        // It may wait for its answers.
+        let left_after = self.link.deadline().since(now) + LEFT_AFTER;
+        let running = writer.take().filter(|writer| writer.goes_on(now, left_after));
         let mut next = running.or_else(|| {
             let runtime = tokio::runtime::Handle::try_current().ok()?;
             let (sender, tasks) = mpsc::channel(WAITING);
@@ -124,8 +124,10 @@ impl HolderRecords {
 
     /// Keeps a grant's record for as long as the grant, if it has one. One that did not get through is sent again.
     pub(crate) fn keep(self: &Arc<Self>, entry: &Arc<Entry>, seconds: u32) -> Option<Command> {
-        if entry.to_describe().is_some() {
-            self.write_soon(entry, seconds);
+        if let Some(description) = entry.to_describe() {
+            // What is on its way may end sooner.
+            entry.describe(Description { seconds, ..description });
+            self.write_soon(entry);
         }
         entry.is_shown().then(|| Command::Keep { key: self.keys.holder(entry.nonce), seconds })
     }
@@ -186,7 +188,7 @@ impl HolderRecords {
 
     async fn write(&self, held: Vec<Undescribed>) {
         let notes = held.iter().filter_map(|holder| {
-            let Undescribed { entry, description: Description { token, since, waits }, seconds } = holder;
+            let Undescribed { entry, description: Description { token, since, waits, seconds } } = holder;
             entry.show();
             let record = HolderRecord {
                 grant: entry.grant,
@@ -223,8 +225,8 @@ fn now_in_ms() -> u64 {
 
 impl RecordWriter {
     /// Whether it has not ended, and comes to what waits for it: nobody may drive its runtime any more.
-    fn goes_on(&self, now: BootInstant) -> bool {
-        !self.tasks.is_closed() && (self.is_idle() || now.since(self.idle_at) < LEFT_AFTER)
+    fn goes_on(&self, now: BootInstant, left_after: Duration) -> bool {
+        !self.tasks.is_closed() && (self.is_idle() || now.since(self.idle_at) < left_after)
     }
 
     fn is_idle(&self) -> bool {
@@ -260,6 +262,6 @@ impl RecordTask {
     fn held(self) -> Option<Undescribed> {
         let entry = self.entry.upgrade().filter(|entry| !entry.is_empty())?;
         let description = entry.to_describe()?;
-        Some(Undescribed { entry, description, seconds: self.seconds })
+        Some(Undescribed { entry, description })
     }
 }

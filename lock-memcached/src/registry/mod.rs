@@ -45,7 +45,7 @@ struct State {
     asked_until: BootInstant,
     /// Keys whose release was asked for and not answered yet: it may be carried out at any time.
     releases: Vec<AskedRelease>,
-    /// What its record is to say, until the server is known to have it.
+    /// The text of its record, until the server is known to have it.
     to_describe: Option<Description>,
     is_shown: bool,
     is_ending: bool,
@@ -61,6 +61,8 @@ pub(crate) struct Description {
     pub(crate) since: u64,
     /// Whether it waits for others to leave.
     pub(crate) waits: bool,
+    /// The time for which the server is to keep it.
+    pub(crate) seconds: u32,
 }
 
 /// A key that has the attempt's number.
@@ -349,7 +351,7 @@ impl Entry {
         self.state().to_describe = Some(description);
     }
 
-    /// What a record has yet to say of this holder.
+    /// Returns the text that a record has yet to say of this holder.
     pub(crate) fn to_describe(&self) -> Option<Description> {
         self.state().to_describe
     }

@@ -106,8 +106,8 @@ fn an_attempt_that_always_has_something_never_seems_to_have_nothing() {
 #[test]
 fn a_description_that_has_changed_since_it_was_sent_is_still_to_be_sent() {
     let entry = entry();
-    let waiting = Description { token: None, since: 1, waits: true };
-    let granted = Description { token: Some(7), since: 2, waits: false };
+    let waiting = Description { token: None, since: 1, waits: true, seconds: 9 };
+    let granted = Description { token: Some(7), since: 2, waits: false, seconds: 9 };
     entry.describe(waiting);
     entry.describe(granted);
     entry.described(waiting);

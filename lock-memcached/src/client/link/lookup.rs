@@ -1,10 +1,12 @@
-//! The lookup of the server's name: one at a time, whoever asks for it and however long it takes.
+//! The lookups of the server's name: few at a time, whoever asks for it and however long it takes.
 //!
 //! The system looks a name up in a thread of its own, which nobody can stop: where no name server answers, it goes on for half a minute. If
 //! every request began another one, such threads would pile up. So a lookup stays when its callers go, and the next one has what it finds.
+//! One that has lost its question would not end before that: so another one is begun beside it after a while.
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,12 +21,18 @@ use crate::network::Network;
 /// The time after which a lookup is left alone, and another one begun: what it finds would be about another time.
 const LEFT_AFTER: Duration = Duration::from_secs(60);
 
+/// The time after which another lookup is begun beside one that goes on.
+const ANOTHER_AFTER: Duration = Duration::from_secs(2);
+
+/// The lookups that go on beside each other, at most.
+pub(super) const MOST: usize = 4;
+
 /// The places that were found, or why there are none.
 pub(super) type FoundPlaces = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// The last lookup of a client's server.
+/// The lookups of a client's server that are under way, the last one behind the others.
 #[derive(Default)]
-pub(super) struct NameLookup(Mutex<Option<UnderWay>>);
+pub(super) struct NameLookup(Mutex<Vec<UnderWay>>);
 
 /// A lookup, and its beginning.
 #[derive(Clone)]
@@ -50,19 +58,25 @@ impl NameLookup {
         found.unwrap_or_else(|| Err(Arc::new(io::ErrorKind::TimedOut.into())))
     }
 
-    /// The lookup that is under way, or a new one.
+    /// The last lookup that is under way, or a new one.
     fn join(&self, network: &Arc<dyn Network>, address: &Address) -> UnderWay {
-        let (mut last, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), SystemClock.now());
+        let (mut all, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), SystemClock.now());
         // The end of one that nobody has waited for is seen by the next caller.
-        let goes_on = |last: &&UnderWay| last.places.peek().is_none() && now.since(last.began) < LEFT_AFTER;
-        if let Some(under_way) = last.as_ref().filter(goes_on) {
-            return under_way.clone();
+        all.retain(|its| its.places.peek().is_none() && now.since(its.began) < LEFT_AFTER);
+        if let Some(last) = all.last()
+            && (now.since(last.began) < ANOTHER_AFTER || all.len() >= MOST)
+        {
+            return last.clone();
         }
         let (network, address) = (network.clone(), address.clone());
         let places = async move {
             let (host, port) = address.pair();
-            network.resolve(host, port).await.map_err(Arc::new)
+            // A panic, where the system has no thread for it, would end the lookups of all callers.
+            let found = AssertUnwindSafe(network.resolve(host, port)).catch_unwind().await;
+            found.unwrap_or_else(|_| Err(io::Error::other("the lookup panicked"))).map_err(Arc::new)
         };
-        last.insert(UnderWay { places: places.boxed().shared(), began: now }).clone()
+        let new = UnderWay { places: places.boxed().shared(), began: now };
+        all.push(new.clone());
+        new
     }
 }
