@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::{FutureExt, future};
 
 use super::Session;
 use crate::client::{Failure, Fate, Refusal};
@@ -66,6 +66,10 @@ impl Session {
 
     async fn watch_once(&self, path: &str) -> Result<bool, Refusal> {
         let bytes = u32::try_from(path.len() + self.chroot).unwrap_or(u32::MAX);
+        if bytes as usize > super::WATCHABLE {
+            // Somebody else's name, too long for any watch. In the queue for a share it would keep all others from theirs.
+            return future::pending().await;
+        }
         // It is never closed.
         let _kept = self.watchable.acquire_many(bytes).await;
         match self.connection.watch(path).await {

@@ -180,8 +180,7 @@ impl LockPaths {
     /// `Unavailable`, naming the directory, if its numbers are used up.
     pub(crate) fn check_number(&self, path: &str) -> Result<(), Error> {
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-        let place = self.contender(&self.directory, name.to_owned());
-        if place.is_none_or(|place| !is_used_up(place.number)) {
+        if self.dialect.number_of_own(self.role, name).is_none_or(|number| !is_used_up(number)) {
             return Ok(());
         }
         let what =

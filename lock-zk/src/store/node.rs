@@ -116,6 +116,11 @@ impl Dialect {
         }
     }
 
+    /// Returns the number of a node that this client has made in this role.
+    pub(crate) fn number_of_own(self, role: Role, name: &str) -> Option<i32> {
+        self.parse(role, name).map(|(number, ..)| number)
+    }
+
     /// Whether a node of this name is of a lock of any library, in whatever role.
     pub(crate) fn is_any(name: &str) -> bool {
         let dialects = [Self::Curator, Self::Kazoo, Self::ZooKeeper];
@@ -137,9 +142,9 @@ impl Dialect {
         if id.is_empty() || !unsigned.bytes().all(|digit| digit.is_ascii_digit()) {
             return None;
         }
-        let (id, permits) = match id.rsplit_once(PERMITS) {
-            Some((id, permits)) if role == Role::Permit => (id, permits.parse().ok()?),
-            _ => (id, 1),
+        let (id, permits) = match (role == Role::Permit).then(|| id.rsplit_once(PERMITS)).flatten() {
+            Some((id, permits)) => (id, permits.parse().ok()?),
+            None => (id, 1),
         };
         let grant = grant_of(id);
         // kazoo writes 32 digits and nothing else: a name that merely ends like one of its own is somebody else's.
