@@ -235,8 +235,8 @@ impl QueuePlace {
                 Some(called_at) => called_at.plus(ANSWERED),
             };
             // A request that was left alone counts as one for as long as the first one takes to ask again.
-            let is_asked = now < asked.at.plus(UNASKED + attempt.op_timeout);
-            let loses_patience = silent_since.filter(|_| is_asked).map(|since| since.plus(attempt.patience));
+            let is_asked = |now| now < asked.at.plus(UNASKED + attempt.op_timeout);
+            let loses_patience = silent_since.filter(|_| is_asked(now)).map(|since| since.plus(attempt.patience));
             let looks_at = loses_patience.unwrap_or_else(|| now.plus(attempt.patience.max(UNASKED)));
             // Whoever comes later than somebody could have been passed over has not stood still.
             let due = looks_at.min(deadline.instant()).min(passes_over).max(now);
@@ -254,7 +254,7 @@ impl QueuePlace {
             if deadline.has_passed(now) {
                 return Err(if self.queue().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });
             }
-            if loses_patience.is_some()
+            if is_asked(now)
                 && let Some(since) = self.unanswered_since()
                 && now >= since.max(awake_since).plus(attempt.patience)
             {
