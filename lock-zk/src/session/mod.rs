@@ -33,6 +33,7 @@ use watched::WatchedNodes;
 
 pub(crate) use manager::SessionOptions;
 pub(crate) use poll::Poller;
+pub(crate) use watched::NodeWatch;
 
 /// The number of bytes of paths that a session watches at once: beyond 128 KiB the client crate cannot restore the watches
 /// after a reconnection, and loses the session. About 1,500 locks with short names.

@@ -1,11 +1,14 @@
-//! The watches of a session's waiters. All who wait for one node share one watch, and its share of what may be watched: ten thousand
-//! readers behind a writer leave room for others.
+//! The watches of a session's waiters. All who wait for one node share one watch, its share of what may be watched, and the looks at the
+//! node: ten thousand readers behind a writer leave room for others, and ask the servers as often as one of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use futures_util::{FutureExt, future};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::Session;
 use crate::client::{Failure, Fate, Refusal};
@@ -27,6 +30,47 @@ struct Watches {
 struct NumberedWatch {
     number: u64,
     watch: WeakShared<Watching>,
+    looks: Arc<Looks>,
+}
+
+/// A watch of one node, as one of those who wait for it has it.
+#[derive(Debug)]
+pub(crate) struct NodeWatch {
+    watch: Shared<Watching>,
+    looks: Arc<Looks>,
+}
+
+/// The looks at one node by those who watch it.
+#[derive(Debug)]
+struct Looks {
+    last: Mutex<Instant>,
+    /// The news that one of them has found it gone.
+    gone: Notify,
+}
+
+impl NodeWatch {
+    /// Waits until the node may have gone, and returns whether that came as news. One that was not there when it was to be watched has gone.
+    /// Each of those who wait drives the watch: nobody depends on another one who is kept without being polled.
+    pub(crate) async fn changed(&self) -> Result<bool, Failure> {
+        Ok(self.watch.clone().await?)
+    }
+
+    /// Whether it is time for a look at the node, which is the caller's then: none was taken for so long.
+    pub(crate) fn is_look_due(&self, pause: Duration) -> bool {
+        // An instant is whole whoever panicked.
+        let mut last = self.looks.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.elapsed() >= pause;
+        if is_due {
+            *last = Instant::now();
+        }
+        is_due
+    }
+
+    /// Tells all who wait for the node that it was found gone.
+    pub(crate) fn found_gone(&self) {
+        // The watch waits for it: it is told once.
+        self.looks.gone.notify_one();
+    }
 }
 
 impl WatchedNodes {
@@ -37,31 +81,32 @@ impl WatchedNodes {
 }
 
 impl Session {
-    /// Waits until a node may have gone, and returns whether that came as news. One that is not there when it is to be watched has gone.
-    ///
-    /// Callers who come while others wait join their watch. It has not fired yet, so it tells of whatever happened after the look by which
-    /// the node was there. Each of them drives it: nobody depends on another one who is kept without being polled.
-    ///
-    /// # Cancel safety
-    /// The watch goes with the last one who waits for it.
-    pub(crate) async fn node_changed(self: &Arc<Self>, path: &str) -> Result<bool, Failure> {
-        Ok(self.join_watch(path).await?)
-    }
-
-    fn join_watch(self: &Arc<Self>, path: &str) -> Shared<Watching> {
+    /// Watches a node. Callers who come while others watch it join them: that watch has not fired yet, so it tells of whatever happened
+    /// after the look by which the node was there. It ends with the last one who has it.
+    pub(crate) fn watch_node(self: &Arc<Self>, path: &str) -> NodeWatch {
         let mut watches = self.watched.watches();
-        if let Some(watch) = watches.by_path.get(path).and_then(|known| known.watch.upgrade()) {
-            return watch;
+        if let Some(known) = watches.by_path.get(path)
+            && let Some(watch) = known.watch.upgrade()
+        {
+            return NodeWatch { watch, looks: known.looks.clone() };
         }
         watches.last_number += 1;
         let (number, path) = (watches.last_number, path.to_owned());
-        let entry = WatchEntry { session: self.clone(), path: path.clone(), number };
-        let watch = async move { entry.session.watch_once(&entry.path).await }.boxed().shared();
+        let looks = Arc::new(Looks { last: Mutex::new(Instant::now()), gone: Notify::new() });
+        let (entry, looked) = (WatchEntry { session: self.clone(), path: path.clone(), number }, looks.clone());
+        let watching = async move {
+            tokio::select! {
+                biased;
+                changed = entry.session.watch_once(&entry.path) => changed,
+                () = looked.gone.notified() => Ok(false),
+            }
+        };
+        let watch = watching.boxed().shared();
         // One that nobody has polled has not come to its end.
         if let Some(weak) = watch.downgrade() {
-            watches.by_path.insert(path, NumberedWatch { number, watch: weak });
+            watches.by_path.insert(path, NumberedWatch { number, watch: weak, looks: looks.clone() });
         }
-        watch
+        NodeWatch { watch, looks }
     }
 
     async fn watch_once(&self, path: &str) -> Result<bool, Refusal> {
@@ -123,12 +168,13 @@ mod tests {
         truth.create(PATH, b"", NodeKind::Persistent).await.unwrap();
         let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
         let session = backend.sessions.current().await;
+        let waits = || async { session.watch_node(PATH).changed().await };
         let is_free =
             || session.watched.watches().by_path.is_empty() && session.watchable.available_permits() == WATCHABLE;
         {
-            let mut kept = pin!(session.node_changed(PATH));
-            let mut others: Vec<_> = (0..100).map(|_| Box::pin(session.node_changed(PATH))).collect();
-            let mut first = Box::pin(session.node_changed(PATH));
+            let mut kept = pin!(waits());
+            let mut others: Vec<_> = (0..100).map(|_| Box::pin(waits())).collect();
+            let mut first = Box::pin(waits());
             assert!((&mut first).now_or_never().is_none() && (&mut kept).now_or_never().is_none());
             assert!(others.iter_mut().all(|other| other.now_or_never().is_none()));
             let watches = async || server.figure("zk_watch_count").await.unwrap() == 1;
@@ -144,9 +190,18 @@ mod tests {
             assert!(soon("the news", PROMPTLY, kept).await.unwrap());
         }
         assert!(is_free(), "something is left of the watch");
-        assert!(!soon("it is gone", PROMPTLY, session.node_changed(PATH)).await.unwrap());
+        assert!(!soon("it is gone", PROMPTLY, waits()).await.unwrap());
         truth.create(PATH, b"", NodeKind::Persistent).await.unwrap();
-        assert!(session.node_changed(PATH).now_or_never().is_none());
+        assert!(waits().now_or_never().is_none());
         assert!(is_free(), "something is left of a wait that was dropped");
+        // Whoever looks does so for all.
+        let [one, other] = [(); 2].map(|()| session.watch_node(PATH));
+        assert!(one.changed().now_or_never().is_none() && !one.is_look_due(PROMPTLY) && !other.is_look_due(PROMPTLY));
+        assert!(one.is_look_due(Duration::ZERO) && !other.is_look_due(PROMPTLY));
+        one.found_gone();
+        assert_eq!(
+            [one.changed().now_or_never().unwrap().ok(), other.changed().now_or_never().unwrap().ok()],
+            [Some(false); 2]
+        );
     }
 }

@@ -5,7 +5,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use super::POLL_INTERVAL;
 use crate::client::{Failure, Fate};
 use crate::registry::{Registration, Registry};
-use crate::session::Poller;
+use crate::session::{NodeWatch, Poller};
 use crate::store::node::Contender;
 
 /// The news that the awaited node may have gone.
@@ -41,14 +41,14 @@ pub(crate) async fn wait_for_node(
         };
         return Ok(NodeNews { came_at: Some(SystemClock.now()), handed_over });
     }
-    let poller = registration.session.pollers.begin();
+    let watch = registration.session.watch_node(path);
     tokio::select! {
         biased;
-        changed = registration.session.node_changed(path) => {
+        changed = watch.changed() => {
             changed.map(|is_news| NodeNews { came_at: is_news.then(|| SystemClock.now()), handed_over: None })
         }
         // A look at the one node costs little, where there is no room for one more watch. What was to wake us may have been lost.
-        gone = is_gone(registration, path, &poller) => gone.map(|()| NodeNews::default()),
+        gone = is_gone_for_all(registration, path, &watch) => gone.map(|()| NodeNews::default()),
     }
 }
 
@@ -58,6 +58,18 @@ fn found_gone(registry: &Registry, path: &str, found: Result<(), Failure>) -> Re
     found?;
     registry.found_gone(path);
     Ok(NodeNews::default())
+}
+
+/// Looks at one node now and then, unless another one of those who watch it has looked, until it is gone. Then all of them are told.
+async fn is_gone_for_all(registration: &Registration, path: &str, watch: &NodeWatch) -> Result<(), Failure> {
+    let poller = registration.session.pollers.begin();
+    loop {
+        tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
+        if watch.is_look_due(POLL_INTERVAL) && !is_there(registration, path).await? {
+            watch.found_gone();
+            return Ok(());
+        }
+    }
 }
 
 /// Looks at one node once, after a while, and resolves if it is gone.

@@ -150,9 +150,9 @@ async fn mutexes_of_one_client_that_come_at_one_moment_list_their_queue_together
     held.release().await.unwrap();
 }
 
-/// The name is so long that there is room for some forty watches; the others look now and then whether the writer is there.
+/// The name is so long that there would be room for some forty watches, if each of them had one.
 #[tokio::test]
-async fn readers_without_a_watch_look_at_the_writer_and_not_at_their_queue() {
+async fn readers_that_look_now_and_then_look_at_the_writer_and_not_at_their_queue() {
     const FEWER: usize = 200;
     let Some(server) = server().await else { return };
     let (meter, writers) = (Meter::to(server.address()).await, client(server.url(), LASTING).await);
