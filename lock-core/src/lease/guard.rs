@@ -361,22 +361,23 @@ impl Lease {
             && asked(|| backend.is_adoptable(&self.live.attempt))
     }
 
-    /// Whether no request by which this lock was asked for can be carried out any more, now or within one operation timeout: answers may be
-    /// on their way.
-    pub(crate) async fn is_answered_soon(&self) -> bool {
-        let (clock, attempt) = (&*self.keeper.clock, &self.live.attempt);
-        let until = clock.now().plus(attempt.op_timeout);
+    /// Whether no request by which this lock was asked for can be carried out any more.
+    pub(crate) fn is_answered(&self) -> bool {
+        asked(|| self.keeper.backend.is_answered(&self.live.attempt))
+    }
+
+    /// Waits for answers that are on their way until [`is_answered`](Self::is_answered), for an operation timeout or a quarter of what is left
+    /// of the lease at most.
+    pub(crate) async fn answered_soon(&self) {
+        let clock = &*self.keeper.clock;
+        let until = clock.now().plus(self.live.attempt.op_timeout.min(self.remaining() / 4));
         for pause in wait::pauses(wait::FIRST_PAUSE, wait::LONGEST_PAUSE) {
-            if asked(|| self.keeper.backend.is_answered(attempt)) {
-                return true;
-            }
             let next = clock.now().plus(pause);
-            if next > until {
-                break;
+            if next > until || self.is_answered() {
+                return;
             }
             clock.sleep_until(next).await;
         }
-        false
     }
 
     /// Ends the lease without releasing the lock. A lease whose deadline has passed meanwhile comes back with the loss.

@@ -63,11 +63,21 @@ impl DetachedMutex {
             let error = guard.named(Error::new(ErrorKind::Unsupported, Phase::Release, what));
             return Err(DetachError { guard, error });
         }
-        // It may have been handed over for a short time, and has waited for its next renewal.
-        if let Err(error) = Attended::of(&guard).during(guard.extend(guard.attempt_ttl())).await {
+        let extended = async {
+            // It may have been handed over for a short time, and has waited for its next renewal.
+            guard.extend(guard.attempt_ttl()).await?;
+            if !guard.is_answered() {
+                guard.answered_soon().await;
+                // Its answer also tells of a server whose connection broke that nothing of before is left there.
+                guard.extend(guard.attempt_ttl()).await?;
+                guard.answered_soon().await;
+            }
+            Ok(())
+        };
+        if let Err(error) = Attended::of(&guard).during(extended).await {
             return Err(DetachError { guard, error });
         }
-        if !Attended::of(&guard).during(guard.is_answered_soon()).await {
+        if !guard.is_answered() {
             let what =
                 "an earlier request for this lock was not answered and may still be carried out: detach it later";
             let error = guard.named(Error::new(ErrorKind::Unavailable, Phase::Release, what));

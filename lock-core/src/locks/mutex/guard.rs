@@ -59,8 +59,8 @@ impl MutexGuard {
     /// # Errors
     /// The guard comes back in the error: [`Unsupported`](crate::ErrorKind::Unsupported) where grants cannot be passed on
     /// ([`Guarantee::Adoption`](crate::Guarantee::Adoption), and at a key that is shared with Redisson), [`Lost`](crate::ErrorKind::Lost) if the lock is lost,
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) if an earlier request for this lock may still be carried out, also after one operation
-    /// timeout (detach it a little later), and those of [`extend`](Lease::extend).
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if an earlier request for this lock may still be carried out, also after two operation
+    /// timeouts or half of the lease (detach it a little later), and those of [`extend`](Lease::extend).
     ///
     /// # Cancel safety
     /// The guard of a dropped call is released in the background. One that is kept without being polled (in a `select!` loop, say) keeps the

@@ -41,6 +41,13 @@ struct UnderWay {
     began: BootInstant,
 }
 
+impl UnderWay {
+    /// Whether it has come to its end, also if nobody has waited for it since.
+    fn has_ended(&self) -> bool {
+        self.places.clone().now_or_never().is_some()
+    }
+}
+
 impl NameLookup {
     /// Looks the name up, or joins in the lookup that is under way. Waits until the instant that `until` tells from its beginning.
     ///
@@ -62,7 +69,11 @@ impl NameLookup {
     fn join(&self, network: &Arc<dyn Network>, address: &Address) -> UnderWay {
         let (mut all, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), SystemClock.now());
         // The end of one that nobody has waited for is seen by the next caller.
-        all.retain(|its| its.places.peek().is_none() && now.since(its.began) < LEFT_AFTER);
+        let ended = all.iter().rev().find(|its| its.has_ended() && matches!(its.places.peek(), Some(Ok(_)))).cloned();
+        all.retain(|its| !its.has_ended() && now.since(its.began) < LEFT_AFTER);
+        if let Some(ended) = ended {
+            return ended;
+        }
         if let Some(last) = all.last()
             && (now.since(last.began) < ANOTHER_AFTER || all.len() >= MOST)
         {

@@ -132,7 +132,7 @@ impl LocalOrder {
     }
 
     /// Has a waiter call everybody, if nobody has asked or called since it saw this; after a call it passes over those before it that have
-    /// not answered. Returns whether nobody asks now.
+    /// not answered. Returns whether it did.
     pub(super) fn pass_over(&mut self, number: u64, seen: LastAsked, now: BootInstant) -> bool {
         if self.asked != seen || self.rank(number) == LocalRank::First {
             return false;
@@ -140,7 +140,7 @@ impl LocalOrder {
         let Some(called_at) = seen.called_at else {
             self.asked.called_at = Some(now);
             self.waiters.values().for_each(|waiter| waiter.news.notify_one());
-            return true;
+            return false;
         };
         let waiters = &self.waiters;
         let has_answered = |other: &u64| waiters.get(other).is_some_and(|waiter| waiter.seen_at >= called_at);

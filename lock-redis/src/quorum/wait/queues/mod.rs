@@ -231,15 +231,15 @@ impl QueuePlace {
                 LocalRank::Behind { ahead, asked } => (ahead, asked),
             };
             let passes_over = match asked.called_at {
-                None => asked.at.plus(UNASKED + attempt.op_timeout + after(ahead)),
+                // Whoever comes later than that has not stood still.
+                None => asked.at.plus(UNASKED + attempt.op_timeout + after(ahead)).max(self.entered_at),
                 Some(called_at) => called_at.plus(ANSWERED),
             };
             // A request that was left alone counts as one for as long as the first one takes to ask again.
             let is_asked = |now| now < asked.at.plus(UNASKED + attempt.op_timeout);
             let loses_patience = silent_since.filter(|_| is_asked(now)).map(|since| since.plus(attempt.patience));
             let looks_at = loses_patience.unwrap_or_else(|| now.plus(attempt.patience.max(UNASKED)));
-            // Whoever comes later than somebody could have been passed over has not stood still.
-            let due = looks_at.min(deadline.instant()).min(passes_over).max(now);
+            let due = looks_at.min(deadline.instant()).min(passes_over);
             tokio::select! {
                 biased;
                 () = self.news.notified() => continue,
@@ -263,7 +263,7 @@ impl QueuePlace {
             if now >= passes_over {
                 let mut queue = self.queue();
                 if queue.order.pass_over(self.number, asked, now) {
-                    // Nobody asks.
+                    // Nobody has asked for long.
                     queue.unanswered_since = None;
                 }
             }
