@@ -7,7 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -61,13 +61,17 @@ impl NameLookup {
     ) -> FoundPlaces {
         let UnderWay { places, began } = self.join(network, address);
         let until = until(began);
-        let found = wait::before(&SystemClock, |_| until, places).await;
+        let found = wait::before(&SystemClock, |_| until, places.clone()).await;
+        if found.is_some() {
+            // The next caller is to know what is true then.
+            self.under_way().retain(|its| !its.places.ptr_eq(&places));
+        }
         found.unwrap_or_else(|| Err(Arc::new(io::ErrorKind::TimedOut.into())))
     }
 
     /// The last lookup that is under way, or a new one.
     fn join(&self, network: &Arc<dyn Network>, address: &Address) -> UnderWay {
-        let (mut all, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), SystemClock.now());
+        let (mut all, now) = (self.under_way(), SystemClock.now());
         // The end of one that nobody has waited for is seen by the next caller.
         let ended = all.iter().rev().find(|its| its.has_ended() && matches!(its.places.peek(), Some(Ok(_)))).cloned();
         all.retain(|its| !its.has_ended() && now.since(its.began) < LEFT_AFTER);
@@ -89,5 +93,10 @@ impl NameLookup {
         let new = UnderWay { places: places.boxed().shared(), began: now };
         all.push(new.clone());
         new
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Vec<UnderWay>> {
+        // Every critical section leaves the list whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -228,3 +228,44 @@ async fn a_lookup_that_panics_and_one_that_never_ends_keep_nobody_from_the_next_
     .await;
     assert_eq!(names.asked.load(Ordering::Relaxed), 4);
 }
+
+/// A network whose lookups take longer than half an operation timeout, but for the first one.
+#[derive(Debug)]
+struct LateNames {
+    first: SocketAddr,
+    moved: SocketAddr,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Network for LateNames {
+    async fn resolve(&self, _: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Ok(vec![self.first]);
+        }
+        // As the system does: in a thread, which goes on when nobody asks for what it finds.
+        let found = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(300)));
+        found.await.map(|()| vec![self.moved]).map_err(io::Error::other)
+    }
+
+    async fn connect(&self, place: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        SystemNetwork.connect(place).await
+    }
+}
+
+#[tokio::test]
+async fn what_a_lookup_finds_after_its_callers_have_gone_is_for_the_next_one() {
+    let ((server, first), (_moved, moved)) = (socket().await, socket().await);
+    let names = Arc::new(LateNames { first, moved, asked: AtomicUsize::new(0) });
+    let url = crate::url::parse("memcached://locks.invalid").unwrap();
+    let link = Link::new(url, 4, Duration::from_millis(400), names.clone());
+    link.resolve(link.deadline()).await.unwrap();
+    drop(link.for_steps(link.deadline()).await.unwrap());
+    drop(server);
+    const LONG: Duration = Duration::from_secs(60);
+    eventually("the server is reached where it is now", LONG, async || {
+        link.for_steps(link.deadline()).await.is_ok() && link.pool().moves == 1
+    })
+    .await;
+    assert_eq!(names.asked.load(Ordering::Relaxed), 2);
+}
