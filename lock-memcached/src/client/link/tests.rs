@@ -244,7 +244,7 @@ impl Network for LateNames {
             return Ok(vec![self.first]);
         }
         // As the system does: in a thread, which goes on when nobody asks for what it finds.
-        let found = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(300)));
+        let found = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(1500)));
         found.await.map(|()| vec![self.moved]).map_err(io::Error::other)
     }
 
@@ -258,7 +258,7 @@ async fn what_a_lookup_finds_after_its_callers_have_gone_is_for_the_next_one() {
     let ((server, first), (_moved, moved)) = (socket().await, socket().await);
     let names = Arc::new(LateNames { first, moved, asked: AtomicUsize::new(0) });
     let url = crate::url::parse("memcached://locks.invalid").unwrap();
-    let link = Link::new(url, 4, Duration::from_millis(400), names.clone());
+    let link = Link::new(url, 4, Duration::from_secs(2), names.clone());
     link.resolve(link.deadline()).await.unwrap();
     drop(link.for_steps(link.deadline()).await.unwrap());
     drop(server);
