@@ -41,8 +41,8 @@ impl MutexGuard {
     }
 
     /// Ends this guard without releasing the lock, so that another client, perhaps in another process, goes on with it: see
-    /// [`DetachedMutex`], which can be sent. One renewal: the lock has its whole TTL from then on, and is not renewed from here any
-    /// more.
+    /// [`DetachedMutex`], which can be sent. One renewal, or two if answers to the acquisition are still on their way: the lock has its whole TTL
+    /// from then on, and is not renewed from here any more.
     ///
     /// # Examples
     /// ```
