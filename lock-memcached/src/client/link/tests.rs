@@ -130,6 +130,20 @@ async fn whatever_is_open_to_a_former_place_is_not_used_again() {
     assert_eq!(link.pool().idle.len(), 1);
 }
 
+/// The time after which something is known not to happen.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Ends the server that is where the name leads to at first, and waits until the link has reached it where it is then.
+async fn follows(link: &Link, first: tokio::net::TcpListener) {
+    link.resolve(link.deadline()).await.unwrap();
+    drop(link.for_steps(link.deadline()).await.unwrap());
+    drop(first);
+    eventually("the server is reached where it is now", LONG, async || {
+        link.for_steps(link.deadline()).await.is_ok() && link.pool().moves == 1
+    })
+    .await;
+}
+
 /// A network in which the first lookup ends at once, and each later one when it is told what it finds.
 #[derive(Debug)]
 struct SlowNames {
@@ -157,7 +171,6 @@ impl Network for SlowNames {
 #[tokio::test]
 async fn a_name_is_looked_up_few_times_at_once_whoever_waits_for_it_and_however_long() {
     const MANY: usize = 64;
-    const LONG: Duration = Duration::from_secs(60);
     let (server, first) = socket().await;
     let names = Arc::new(SlowNames { first, asked: AtomicUsize::new(0), found: watch::Sender::new(None) });
     let link = Link::new(
@@ -218,14 +231,7 @@ async fn a_lookup_that_panics_and_one_that_never_ends_keep_nobody_from_the_next_
     let names = Arc::new(BrokenNames { first, moved, asked: AtomicUsize::new(0) });
     let url = crate::url::parse("memcached://locks.invalid").unwrap();
     let link = Link::new(url, 4, Duration::from_millis(50), names.clone());
-    link.resolve(link.deadline()).await.unwrap();
-    drop(link.for_steps(link.deadline()).await.unwrap());
-    drop(server);
-    const LONG: Duration = Duration::from_secs(60);
-    eventually("the server is reached where it is now", LONG, async || {
-        link.for_steps(link.deadline()).await.is_ok() && link.pool().moves == 1
-    })
-    .await;
+    follows(&link, server).await;
     assert_eq!(names.asked.load(Ordering::Relaxed), 4);
 }
 
@@ -259,13 +265,6 @@ async fn what_a_lookup_finds_after_its_callers_have_gone_is_for_the_next_one() {
     let names = Arc::new(LateNames { first, moved, asked: AtomicUsize::new(0) });
     let url = crate::url::parse("memcached://locks.invalid").unwrap();
     let link = Link::new(url, 4, Duration::from_secs(2), names.clone());
-    link.resolve(link.deadline()).await.unwrap();
-    drop(link.for_steps(link.deadline()).await.unwrap());
-    drop(server);
-    const LONG: Duration = Duration::from_secs(60);
-    eventually("the server is reached where it is now", LONG, async || {
-        link.for_steps(link.deadline()).await.is_ok() && link.pool().moves == 1
-    })
-    .await;
+    follows(&link, server).await;
     assert_eq!(names.asked.load(Ordering::Relaxed), 2);
 }
