@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use lock_redis::{ErrorKind, QuorumConfig, QuorumLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::{DetachedMutex, ErrorKind, MutexGuard, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit_servers::resp::Value;
 
 use crate::servers::{ALL, GIVE, PROMPTLY, SHORT, Servers, configured, eventually, hasty, key, long, ms};
@@ -64,10 +64,8 @@ async fn a_majority_that_has_lost_it_is_a_definite_no() {
 async fn a_lock_is_not_detached_as_long_as_an_acquisition_of_it_is_on_its_way_to_a_server() {
     let Some(servers) = Servers::start().await else { return };
     let worker = servers.client().await;
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let web = configured(QuorumConfig::new(urls).with_young_servers(true).with_client(hasty())).await;
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let web = configured(config.with_client(hasty())).await;
     // Once for an acquisition that is still waited for, once for one whose connection is given up meanwhile.
     for time in [ms(0), 4 * SHORT] {
         servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
@@ -84,15 +82,7 @@ async fn a_lock_is_not_detached_as_long_as_an_acquisition_of_it_is_on_its_way_to
             tokio::time::sleep(ms(20)).await;
         }
         held_up.heal().unwrap();
-        let mut held = Some(held);
-        let detached = eventually("it is detached", PROMPTLY, async || match held.take()?.detach().await {
-            Ok(detached) => Some(detached),
-            Err(refused) => {
-                held = Some(refused.guard);
-                None
-            }
-        });
-        let detached = detached.await;
+        let detached = detached(held).await;
         worker.adopt(&detached).await.unwrap().release().await.unwrap();
         servers.have_nothing_left(ALL).await;
     }
@@ -102,10 +92,8 @@ async fn a_lock_is_not_detached_as_long_as_an_acquisition_of_it_is_on_its_way_to
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_detached_where_some_servers_answer_a_little_later() {
     let Some(servers) = Servers::start().await else { return };
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let web = configured(QuorumConfig::new(urls).with_young_servers(true)).await;
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let web = configured(config).await;
     servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
     let late = || LinkFault::new(Toxic::Delay { by: ms(300), jitter: ms(0) }, Direction::ToClient);
     let _late: Vec<_> = links[3..].iter().map(|link| link.inject(late())).collect();
@@ -118,24 +106,15 @@ async fn a_lock_is_detached_where_some_servers_answer_a_little_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_detached_although_a_connection_broke_when_it_was_asked_for() {
     let Some(servers) = Servers::start().await else { return };
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let web = configured(QuorumConfig::new(urls).with_young_servers(true).with_client(hasty())).await;
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let web = configured(config.with_client(hasty())).await;
     servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
     let late = || LinkFault::new(Toxic::Delay { by: ms(100), jitter: ms(0) }, Direction::ToClient);
     let late: Vec<_> = links[1..].iter().map(|link| link.inject(late())).collect();
     let broken = links[0].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(1, "adoption"));
-    let mut held = Some(web.mutex("adoption").with_lease(long()).lock().await.unwrap());
+    let held = web.mutex("adoption").with_lease(long()).lock().await.unwrap();
     late.into_iter().chain([broken]).for_each(|fault| drop(fault.heal().unwrap()));
-    let detached = eventually("it is detached", PROMPTLY, async || match held.take()?.detach().await {
-        Ok(detached) => Some(detached),
-        Err(refused) => {
-            held = Some(refused.guard);
-            None
-        }
-    });
-    let detached = detached.await;
+    let detached = detached(held).await;
     servers.client().await.adopt(&detached).await.unwrap().release().await.unwrap();
     servers.have_nothing_left(ALL).await;
 }
@@ -159,10 +138,8 @@ async fn a_lock_that_every_server_has_granted_is_detached_while_one_of_them_is_a
 async fn a_server_that_missed_it_does_not_keep_it_under_the_former_id() {
     let Some(servers) = Servers::start().await else { return };
     let web = servers.client().await;
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let worker = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let worker = QuorumLocks::connect_with(config).await.unwrap();
     eventually("all are connected", ms(8000), async || links.iter().all(|link| link.open_connections() >= 2)).await;
     let detached = servers.hold_everywhere(&web.mutex("adoption").with_lease(long())).await.detach().await.unwrap();
     let missed = links[3].inject(LinkFault::new(Toxic::Reset, Direction::ToServer).on_request(1, key("adoption")));
@@ -181,11 +158,9 @@ async fn a_server_that_missed_it_does_not_keep_it_under_the_former_id() {
 async fn a_server_that_was_away_all_the_time_hears_of_an_adoption_and_of_a_release_by_force_when_it_is_back() {
     let Some(servers) = Servers::start().await else { return };
     let web = servers.client().await;
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+    let (links, config) = servers.behind_proxies(ALL.len());
     let away = links[3].inject(LinkFault::new(Toxic::Refuse, Direction::Both));
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let worker = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    let worker = QuorumLocks::connect_with(config).await.unwrap();
     let connected = async || links.iter().filter(|link| link.open_connections() >= 2).count() == 4;
     eventually("the others are connected", ms(8000), connected).await;
     let detached = servers.hold_everywhere(&web.mutex("adoption").with_lease(long())).await.detach().await.unwrap();
@@ -208,10 +183,8 @@ async fn a_server_that_was_away_all_the_time_hears_of_an_adoption_and_of_a_relea
 async fn a_release_by_force_that_failed_for_certain_does_not_happen_later() {
     let Some(servers) = Servers::start().await else { return };
     let holder = servers.client().await;
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let operator = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let operator = QuorumLocks::connect_with(config).await.unwrap();
     servers.hold_everywhere(&operator.mutex("other")).await.release().await.unwrap();
     let held = servers.hold_everywhere(&holder.mutex("forced").with_lease(long())).await;
     let cut =
@@ -288,4 +261,17 @@ async fn an_adoption_that_was_undone_is_not_sent_again_to_servers_that_did_not_k
         servers.hold_everywhere(&worker.mutex("other")).await.release().await.unwrap();
     }
     assert_eq!(servers.held(3, "adoption").await.as_ref(), Some(&before));
+}
+
+/// Detaches a lock as soon as that is not refused any more.
+async fn detached(held: MutexGuard) -> DetachedMutex {
+    let mut held = Some(held);
+    let detached = eventually("it is detached", PROMPTLY, async || match held.take()?.detach().await {
+        Ok(detached) => Some(detached),
+        Err(refused) => {
+            held = Some(refused.guard);
+            None
+        }
+    });
+    detached.await
 }

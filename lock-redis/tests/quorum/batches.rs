@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lock_redis::{ErrorKind, LockName, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::{ErrorKind, LockName, Mutex, MutexGuard, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 
 use crate::servers::{ALL, GIVE, PROMPTLY, Servers, TAKE, configured, eventually, key, long, ms};
 
@@ -152,10 +152,8 @@ async fn one_that_is_dropped_leaves_nothing_and_its_neighbours_notice_nothing() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_loses_batches_costs_no_lock_and_keeps_nothing() {
     let Some(servers) = Servers::start().await else { return };
-    let links: Vec<_> =
-        servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let mutexes = mutexes(&configured(QuorumConfig::new(urls).with_young_servers(true)).await);
+    let (links, config) = servers.behind_proxies(3);
+    let mutexes = mutexes(&configured(config).await);
     for (server, direction) in [(0, Direction::ToClient), (1, Direction::ToServer), (2, Direction::ToClient)] {
         // From here on all three are reached.
         eventually("all three hold the lock", PROMPTLY, async || {

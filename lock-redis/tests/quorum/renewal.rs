@@ -1,8 +1,8 @@
 //! Renewals and extensions that some servers do not confirm (C-M22).
 
 use lock_core::driver::{Attempt, Backend, Kind, MutexBackend, Renewal, Renewed};
-use lock_redis::{ErrorKind, LossReason, Owner, QuorumConfig, QuorumLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::{ErrorKind, LossReason, Owner, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 
 use crate::servers::{ALL, Servers, key, long, ms, often, renewed};
 
@@ -96,10 +96,8 @@ async fn a_holder_learns_from_a_majority_who_freed_its_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_too_short_for_its_links_costs_the_others_nothing() {
     let Some(servers) = Servers::start().await else { return };
-    let links: Vec<_> =
-        servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-    let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let locks = QuorumLocks::connect_with(config).await.unwrap();
     let backend = locks.backend();
     let attempt = |name: &str, ttl| Attempt::new(name.into(), Kind::Mutex, Owner::new(), ttl).unwrap();
     let (short, long) = (attempt("short", ms(300)), attempt("long", ms(60_000)));

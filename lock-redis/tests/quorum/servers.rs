@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_redis::{ClientOptions, GrantId, LeaseOptions, Mutex, MutexGuard, QuorumConfig, QuorumLocks};
+use lock_testkit::proxy::{Protocol, Proxy};
 use lock_testkit::testing::connected;
 pub(crate) use lock_testkit::testing::{PROMPTLY, about_time, eventually, installed, renewed};
 use lock_testkit_servers::redis::RedisServer;
@@ -46,6 +47,15 @@ impl Servers {
     /// A new client with an operation timeout of 500 ms and a patience of 3 s.
     pub(crate) async fn hasty_client(&self) -> QuorumLocks {
         configured(self.config().with_client(hasty())).await
+    }
+
+    /// Proxies before this many servers, and a configuration of these.
+    pub(crate) fn behind_proxies(&self, servers: usize) -> (Vec<Proxy>, QuorumConfig) {
+        let links: Vec<_> =
+            self.each[..servers].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
+        let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+        let config = QuorumConfig::new(urls).with_young_servers(true);
+        (links, config)
     }
 
     /// Freezes these servers.

@@ -1,7 +1,7 @@
 //! Outcomes that are unknown, and stay so.
 
-use lock_redis::{ClientOptions, Error, ErrorKind, Mutex, QuorumConfig};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::{ClientOptions, Error, ErrorKind, Mutex};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 
 use crate::servers::{PROMPTLY, Servers, configured, eventually, hasty, key, long, ms};
 
@@ -30,11 +30,9 @@ async fn a_wait_that_may_have_been_granted_is_not_told_as_definite() {
 /// one is gone before it is told to undo its grant. Later rounds find too few servers.
 async fn a_majority_is_left_taken(ask: impl AsyncFnOnce(Mutex) -> Error) {
     let Some(servers) = Servers::start().await else { return };
-    let links: Vec<_> =
-        servers.each[..3].iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-    let urls = links.iter().map(|link| format!("redis://{}", link.address()));
+    let (links, config) = servers.behind_proxies(3);
     let options = ClientOptions::default().with_patience(hasty().patience);
-    let locks = configured(QuorumConfig::new(urls).with_young_servers(true).with_client(options)).await;
+    let locks = configured(config.with_client(options)).await;
     let mutex = locks.mutex("left").with_lease(long());
     // Every server knows every script.
     eventually("all three hold the lock", PROMPTLY, async || {

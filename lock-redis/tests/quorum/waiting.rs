@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lock_redis::{MutexGuard, QuorumConfig, QuorumLocks};
-use lock_testkit::proxy::{Direction, LinkFault, Protocol, Proxy, Toxic};
+use lock_redis::{MutexGuard, QuorumLocks};
+use lock_testkit::proxy::{Direction, LinkFault, Toxic};
 use lock_testkit::testing::soon;
 use lock_testkit_servers::resp::Value;
 
@@ -164,10 +164,8 @@ async fn a_server_that_refuses_a_waiter_after_the_others_have_granted_forgets_it
 fn a_waiter_whose_pushes_are_swallowed_at_every_server_is_granted_within_a_second() {
     about_time(async || {
         let Some(servers) = Servers::start().await else { return };
-        let links: Vec<_> =
-            servers.each.iter().map(|server| Proxy::to(server.address(), Protocol::Resp).unwrap()).collect();
-        let urls = links.iter().map(|link| format!("redis://{}", link.address()));
-        let locks = QuorumLocks::connect_with(QuorumConfig::new(urls).with_young_servers(true)).await.unwrap();
+        let (links, config) = servers.behind_proxies(ALL.len());
+        let locks = QuorumLocks::connect_with(config).await.unwrap();
         let (holder, mutex) = (servers.client().await, locks.mutex("untold").with_lease(long()));
         for server in ALL {
             let listen = async || {
