@@ -3,6 +3,8 @@
 //! A right is given for steps that end by a known instant, and is released when it is dropped. A call on a runtime that nobody drives any
 //! more neither ends nor is dropped, and would keep its right for ever. So a right that has not come back a moment after its end is given
 //! to the next caller, and so is one that was handed to a waiter which does not pick it up.
+//! Whoever renews leases is handed a right before all others that wait, however many they are: a lease ends if it is renewed too late.
+//!
 //! The ledger says which ones are given until when, and who waits for one. It decides without a clock, a lock or a task: each event
 //! comes with its instant.
 
@@ -15,6 +17,14 @@ use tokio::sync::oneshot;
 
 /// The time by which steps may end late on a busy machine, and in which a right that was handed over is picked up.
 const LATE: Duration = Duration::from_millis(500);
+
+/// The order among those that wait, before the order of their coming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Precedence {
+    /// Leases are renewed.
+    Renewal,
+    Usual,
+}
 
 /// The rights of one client.
 #[derive(Debug)]
@@ -43,18 +53,19 @@ impl Rights {
         Some(Right { rights: self, given })
     }
 
-    /// Waits for a right for steps that end by `until`, in the order in which they were asked for; `None` if none is free by then.
-    pub(crate) async fn one(&self, until: BootInstant) -> Option<Right<'_>> {
+    /// Waits for a right for steps that end by `until`, in the order of precedence, and in that in which they were asked for; `None` if
+    /// none is free by then.
+    pub(crate) async fn one(&self, until: BootInstant, precedence: Precedence) -> Option<Right<'_>> {
         match self.at_once(until) {
             Some(right) => Some(right),
             // Not a part of every request's future.
-            None => Box::pin(self.waits(until)).await,
+            None => Box::pin(self.waits(until, precedence)).await,
         }
     }
 
-    async fn waits(&self, until: BootInstant) -> Option<Right<'_>> {
+    async fn waits(&self, until: BootInstant, precedence: Precedence) -> Option<Right<'_>> {
         let (wake, handed) = oneshot::channel();
-        let place = self.ledger().waits(until, wake);
+        let place = self.ledger().waits(until, precedence, wake);
         let mut stay = Stay { rights: self, place, handed };
         loop {
             // Asked for once it waits: what comes back from here on is handed to it.
@@ -105,7 +116,7 @@ impl Rights {
 /// The stay of one that waits.
 struct Stay<'a> {
     rights: &'a Rights,
-    place: Place,
+    place: WaitingPlace,
     handed: oneshot::Receiver<Given>,
 }
 
@@ -139,15 +150,22 @@ impl Drop for Right<'_> {
     }
 }
 
-/// The place of a waiter, in order of arrival.
+/// The number of a right that was given, or of a waiter: each has another one, and a greater one than those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(u64);
+struct Number(u64);
+
+/// The place of a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct WaitingPlace {
+    precedence: Precedence,
+    number: Number,
+}
 
 /// A right that was given: the end of its steps, and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Given {
     end: BootInstant,
-    number: Place,
+    number: Number,
 }
 
 /// The rights that are given, and those who wait for one. `W` wakes a waiter.
@@ -157,7 +175,7 @@ struct RightsLedger<W> {
     last: u64,
     given: BTreeSet<Given>,
     /// The waiters, and until when each waits. Whoever begins to while a right is free asks once more at once.
-    waiting: BTreeMap<Place, (BootInstant, W)>,
+    waiting: BTreeMap<WaitingPlace, (BootInstant, W)>,
 }
 
 impl<W> RightsLedger<W> {
@@ -184,24 +202,24 @@ impl<W> RightsLedger<W> {
             self.given.first().filter(|first| first.is_overdue(now))?;
             self.given.pop_first();
         }
-        let number = self.next_place();
+        let number = self.next_number();
         Some(self.gives(number, until))
     }
 
     /// Adds a waiter. Returns its place.
-    fn waits(&mut self, until: BootInstant, wake: W) -> Place {
-        let place = self.next_place();
+    fn waits(&mut self, until: BootInstant, precedence: Precedence, wake: W) -> WaitingPlace {
+        let place = WaitingPlace { precedence, number: self.next_number() };
         self.waits_at(place, until, wake);
         place
     }
 
     /// Puts a waiter back at the place that it had before.
-    fn waits_at(&mut self, place: Place, until: BootInstant, wake: W) {
+    fn waits_at(&mut self, place: WaitingPlace, until: BootInstant, wake: W) {
         self.waiting.insert(place, (until, wake));
     }
 
     /// Removes a waiter.
-    fn leaves(&mut self, place: Place) {
+    fn leaves(&mut self, place: WaitingPlace) {
         self.waiting.remove(&place);
     }
 
@@ -215,7 +233,7 @@ impl<W> RightsLedger<W> {
             // Who has no time left finds that out by itself.
             if now < until {
                 // For so long as it takes to be picked up.
-                return Some((wake, self.gives(place, now)));
+                return Some((wake, self.gives(place.number, now)));
             }
         }
     }
@@ -231,15 +249,15 @@ impl<W> RightsLedger<W> {
         self.given.first().map_or(next, |first| next.min(first.end.plus(LATE)))
     }
 
-    fn gives(&mut self, number: Place, end: BootInstant) -> Given {
+    fn gives(&mut self, number: Number, end: BootInstant) -> Given {
         let given = Given { end, number };
         self.given.insert(given);
         given
     }
 
-    fn next_place(&mut self) -> Place {
+    fn next_number(&mut self) -> Number {
         self.last += 1;
-        Place(self.last)
+        Number(self.last)
     }
 }
 
@@ -253,6 +271,7 @@ impl Given {
 mod tests {
     use std::pin::Pin;
 
+    use super::Precedence::{Renewal, Usual};
     use super::*;
 
     fn soon(ms: u64) -> BootInstant {
@@ -262,9 +281,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_released_in_time_is_given_to_the_next_one() {
         let rights = Rights::new(1);
-        let first = rights.one(soon(10)).await.unwrap();
-        assert!(rights.one(soon(20)).await.is_none(), "there is one only");
-        let second = rights.one(soon(30_000)).await.expect("it was kept beyond its end");
+        let first = rights.one(soon(10), Usual).await.unwrap();
+        assert!(rights.one(soon(20), Usual).await.is_none(), "there is one only");
+        let second = rights.one(soon(30_000), Usual).await.expect("it was kept beyond its end");
         assert_eq!(rights.given(), 1);
         drop(first);
         assert_eq!(rights.given(), 1, "it was taken back before");
@@ -280,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn what_came_back_just_before_the_wait_is_given_at_once() {
         let rights = Rights::new(1);
-        let mut waits = Box::pin(rights.waits(soon(30_000)));
+        let mut waits = Box::pin(rights.waits(soon(30_000), Usual));
         let looked = std::future::poll_fn(|cx| std::task::Poll::Ready(waits.as_mut().poll(cx))).await;
         assert!(looked.is_ready());
     }
@@ -288,8 +307,8 @@ mod tests {
     #[tokio::test]
     async fn who_has_no_time_left_is_given_none() {
         let rights = Rights::new(1);
-        let first = rights.one(soon(30_000)).await.unwrap();
-        let mut late = Box::pin(rights.one(soon(20)));
+        let first = rights.one(soon(30_000), Usual).await.unwrap();
+        let mut late = Box::pin(rights.one(soon(20), Usual));
         begin(&mut late).await;
         // It is handed over in time, and picked up too late.
         drop(first);
@@ -301,12 +320,12 @@ mod tests {
     #[tokio::test]
     async fn who_is_never_polled_again_keeps_no_right_from_those_behind() {
         let rights = Rights::new(1);
-        let first = rights.one(soon(30_000)).await.unwrap();
-        let mut left: Vec<_> = (0..3).map(|_| Box::pin(rights.one(soon(30_000)))).collect();
+        let first = rights.one(soon(30_000), Usual).await.unwrap();
+        let mut left: Vec<_> = (0..3).map(|_| Box::pin(rights.one(soon(30_000), Usual))).collect();
         for waits in &mut left {
             begin(waits).await;
         }
-        let mut driven = Box::pin(rights.one(soon(20_000)));
+        let mut driven = Box::pin(rights.one(soon(20_000), Usual));
         begin(&mut driven).await;
         drop(first);
         driven.await.expect("it is kept for those that nobody polls");
@@ -315,8 +334,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_released_goes_to_whoever_waits_and_to_nobody_who_has_left() {
         let rights = Rights::new(1);
-        let first = rights.one(soon(30_000)).await.unwrap();
-        let [mut leaves, mut waits] = [(); 2].map(|()| Box::pin(rights.one(soon(30_000))));
+        let first = rights.one(soon(30_000), Usual).await.unwrap();
+        let [mut leaves, mut waits] = [(); 2].map(|()| Box::pin(rights.one(soon(30_000), Usual)));
         begin(&mut leaves).await;
         begin(&mut waits).await;
         drop(first);
@@ -339,7 +358,7 @@ mod tests {
         let mut ledger = ledger(2);
         let [first, second] = [2000, 3000].map(|until| ledger.asks(at(0), at(until)).unwrap());
         assert_eq!(ledger.asks(at(0), at(2000)), None);
-        let [_, left, _] = ["a", "b", "c"].map(|wake| ledger.waits(at(4000), wake));
+        let [_, left, _] = ["a", "b", "c"].map(|wake| ledger.waits(at(4000), Usual, wake));
         ledger.leaves(left);
         let (wake, handed) = ledger.returns(second, at(100)).unwrap();
         assert_eq!((wake, ledger.given()), ("a", 2));
@@ -351,10 +370,25 @@ mod tests {
     }
 
     #[test]
+    fn whoever_renews_leases_is_before_all_others_that_wait() {
+        let mut ledger = ledger(1);
+        let first = ledger.asks(at(0), at(2000)).unwrap();
+        ledger.waits(at(4000), Usual, "a");
+        ledger.waits(at(4000), Renewal, "renews");
+        let place = ledger.waits(at(4000), Renewal, "renews later");
+        let (first_wake, handed) = ledger.returns(first, at(100)).unwrap();
+        let (second_wake, handed) = ledger.returns(handed, at(200)).unwrap();
+        assert_eq!((first_wake, second_wake), ("renews", "renews later"));
+        // It was not picked up in time, and has its place again.
+        ledger.waits_at(place, at(4000), "renews later");
+        assert_eq!(ledger.returns(handed, at(300)).map(|(wake, _)| wake), Some("renews later"));
+    }
+
+    #[test]
     fn what_is_overdue_goes_to_whoever_asks_and_comes_back_once() {
         let mut ledger = ledger(1);
         let first = ledger.asks(at(0), at(1000)).unwrap();
-        ledger.waits(at(9000), "is not polled");
+        ledger.waits(at(9000), Usual, "is not polled");
         assert_eq!(ledger.asks(at(1499), at(3000)), None, "steps may end a little late");
         let second = ledger.asks(at(1500), at(3000)).unwrap();
         assert_eq!(ledger.given_besides(first), 1);
@@ -366,12 +400,12 @@ mod tests {
     fn what_is_not_picked_up_goes_to_whoever_asks() {
         let mut ledger = ledger(1);
         let first = ledger.asks(at(0), at(9000)).unwrap();
-        let place = ledger.waits(at(9000), "slow");
+        let place = ledger.waits(at(9000), Usual, "slow");
         let (_, handed) = ledger.returns(first, at(1000)).unwrap();
         assert_eq!(ledger.asks_again_at(at(1000), at(9000)), at(1500));
         let second = ledger.asks(at(1500), at(9000)).unwrap();
         assert_eq!(ledger.picks_up(handed, at(9000)), None);
-        ledger.waits(at(9000), "later");
+        ledger.waits(at(9000), Usual, "later");
         ledger.waits_at(place, at(9000), "slow");
         assert_eq!(ledger.returns(second, at(1600)).map(|(wake, _)| wake), Some("slow"), "it has its place again");
     }
@@ -380,8 +414,8 @@ mod tests {
     fn who_has_no_time_left_is_handed_nothing() {
         let mut ledger = ledger(1);
         let first = ledger.asks(at(0), at(9000)).unwrap();
-        ledger.waits(at(500), "ended");
-        ledger.waits(at(2000), "waits");
+        ledger.waits(at(500), Usual, "ended");
+        ledger.waits(at(2000), Usual, "waits");
         assert_eq!(ledger.returns(first, at(500)).map(|(wake, _)| wake), Some("waits"));
     }
 

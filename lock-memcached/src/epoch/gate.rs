@@ -15,7 +15,7 @@ use crate::client::cas::OwnItem;
 use crate::client::health::{ServerHealth, Stats};
 use crate::client::link::{InUse, Link, Looks};
 use crate::client::protocol::{Command, CommandAnswer, Item};
-use crate::client::rights::Rights;
+use crate::client::rights::{Precedence, Rights};
 use crate::config::{MemcachedConfig, RestartPolicy};
 use crate::epoch::{self, Epoch, EpochWatch, GateVerdict, NotNow};
 use crate::error::Failure;
@@ -94,8 +94,26 @@ impl EpochGate {
         commands: impl Iterator<Item = Command>,
         sent_at: BootInstant,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
+        self.run_of(commands, sent_at, Precedence::Usual)
+    }
+
+    /// [`run`](EpochGate::run), for the renewal of leases: before all that waits for a connection.
+    pub(crate) fn renew(
+        &self,
+        commands: impl Iterator<Item = Command>,
+        sent_at: BootInstant,
+    ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
+        self.run_of(commands, sent_at, Precedence::Renewal)
+    }
+
+    fn run_of(
+        &self,
+        commands: impl Iterator<Item = Command>,
+        sent_at: BootInstant,
+        precedence: Precedence,
+    ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let (commands, until) = (commands.collect(), self.link.deadline());
-        self.judged(self.link.run_by_itself(commands, self.look(), until), sent_at, until)
+        self.judged(self.link.run_by_itself(commands, self.look(), until, precedence), sent_at, until)
     }
 
     /// [`run`](EpochGate::run), together with what others ask for at the same moment, and by `until`.
@@ -208,7 +226,7 @@ impl EpochGate {
     /// connection, so that no tick has to be waited for. One caller does so for all, and takes half of the operation timeout at most.
     async fn measures_anew(&self, sent_at: BootInstant, until: BootInstant) {
         let by = self.ticks_by().min(until);
-        let Some(_tending) = self.tending.one(by).await else { return };
+        let Some(_tending) = self.tending.one(by, Precedence::Usual).await else { return };
         // Another one may have done so meanwhile.
         let is_out_of_date = self.watch().is_out_of_date(sent_at);
         if is_out_of_date && self.met(by).await.is_ok() {

@@ -31,7 +31,7 @@ use self::resolved::ResolvedPlaces;
 use crate::address::Address;
 use crate::client::cas::CasNumber;
 use crate::client::protocol::{Command, CommandAnswer};
-use crate::client::rights::{Right, Rights};
+use crate::client::rights::{Precedence, Right, Rights};
 use crate::error::Failure;
 use crate::network::Network;
 use crate::store::keys::{Key, Nonce, item_ttl};
@@ -145,11 +145,16 @@ impl Link {
 
     /// [`run`](Link::run), by this instant. The future is boxed here: it would be part of every caller's, and twice of many.
     pub(crate) fn run_by(&self, commands: Vec<Command>, until: BootInstant) -> PendingAnswers<'_> {
+        self.run_of(commands, until, Precedence::Usual)
+    }
+
+    /// [`run_by`](Link::run_by), with this precedence.
+    fn run_of(&self, commands: Vec<Command>, until: BootInstant, precedence: Precedence) -> PendingAnswers<'_> {
         Box::pin(async move {
             if commands.is_empty() {
                 return Vec::new();
             }
-            match self.for_steps(until).await {
+            match self.for_steps_of(until, precedence).await {
                 Ok(mut connection) => connection.run(commands).await,
                 Err(failure) => commands.iter().map(|_| CommandAnswer::Failed(failure.clone())).collect(),
             }
@@ -182,7 +187,7 @@ impl Link {
             },
             _ => commands,
         };
-        self.run_by_itself(commands, look, until).await
+        self.run_by_itself(commands, look, until, Precedence::Usual).await
     }
 
     /// [`run_by`](Link::run_by), with a look in front of the commands and one behind them, in the same write.
@@ -191,12 +196,13 @@ impl Link {
         mut commands: Vec<Command>,
         look: &Command,
         until: BootInstant,
+        precedence: Precedence,
     ) -> (Vec<CommandAnswer>, Looks) {
         commands.insert(0, look.clone());
         commands.push(look.clone());
         // Boxed for the reason that is given at `run_by`.
         let exchange: PendingLooks<'_> = Box::pin(async move {
-            match self.for_steps(until).await {
+            match self.for_steps_of(until, precedence).await {
                 Ok(mut connection) => connection.run_and_note(commands).await,
                 Err(failure) => {
                     let failed = |_: &Command| LookAnswer::read_now(CommandAnswer::Failed(failure.clone()));
@@ -210,16 +216,17 @@ impl Link {
         (answers.map(|read| read.answer).collect(), Looks::Shared(Arc::new([first, last])))
     }
 
-    /// [`run_by`](Link::run_by), with looks around the commands, if there are to be any.
+    /// [`run_by`](Link::run_by), with this precedence, and with looks around the commands, if there are to be any.
     pub(crate) async fn run_by_itself(
         &self,
         commands: Vec<Command>,
         look: Option<&Command>,
         until: BootInstant,
+        precedence: Precedence,
     ) -> (Vec<CommandAnswer>, Looks) {
         match look {
-            Some(look) => self.run_between_looks(commands, look, until).await,
-            None => (self.run_by(commands, until).await, Looks::None),
+            Some(look) => self.run_between_looks(commands, look, until, precedence).await,
+            None => (self.run_of(commands, until, precedence).await, Looks::None),
         }
     }
 
@@ -294,13 +301,18 @@ impl Link {
     }
 
     /// The right to have one connection more in use.
-    async fn right(&self, until: BootInstant) -> Result<Right<'_>, Failure> {
-        self.rights.one(until).await.ok_or_else(Failure::crowded)
+    async fn right(&self, until: BootInstant, precedence: Precedence) -> Result<Right<'_>, Failure> {
+        self.rights.one(until, precedence).await.ok_or_else(Failure::crowded)
     }
 
     /// A connection for steps that belong together and end by this instant.
     pub(crate) async fn for_steps(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        let mut used = InUse::of(self, self.right(until).await?, until);
+        self.for_steps_of(until, Precedence::Usual).await
+    }
+
+    /// [`for_steps`](Link::for_steps), of this precedence.
+    async fn for_steps_of(&self, until: BootInstant, precedence: Precedence) -> Result<InUse<'_>, Failure> {
+        let mut used = InUse::of(self, self.right(until, precedence).await?, until);
         let (idle, moves) = self.pool().take(SystemClock.now(), used.runtime);
         let (pipe, moves) = match idle {
             Some(pipe) => (pipe, moves),

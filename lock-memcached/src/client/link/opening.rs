@@ -11,6 +11,7 @@ use lock_core::{Error, Phase};
 use super::connection::Connection;
 use super::{ConnectionPool, InUse, Link};
 use crate::address::Address;
+use crate::client::rights::Precedence;
 use crate::error::Failure;
 
 impl Link {
@@ -43,7 +44,7 @@ impl Link {
 
     /// A connection that is opened for this, whatever others there are, for steps that end by this instant.
     pub(crate) async fn newly_opened(&self, until: BootInstant) -> Result<InUse<'_>, Failure> {
-        let mut used = InUse::of(self, self.right(until).await?, until);
+        let mut used = InUse::of(self, self.right(until, Precedence::Usual).await?, until);
         let (pipe, moves) = self.open(until).await?;
         (used.pipe, used.moves) = (Some(pipe), moves);
         Ok(used)
