@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bars;
 mod contender;
 mod foreign;
 mod memcached;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use bench_support::Outcome;
 use tokio::runtime::Runtime;
 
+use crate::bars::Bars;
 use crate::contender::Contender;
 use crate::table::Table;
 
@@ -56,9 +58,10 @@ fn main() -> Outcome {
         };
         let Field { server, title, contenders } = field;
         let table = Table::measure(contenders, ROUNDS, round).await?;
-        println!("## {title}\n\n{table}");
+        let bars = Bars::of(&wanted, &table);
+        println!("## {title}\n\n{table}\n{bars}");
         if writes {
-            page::write(&wanted, title, &std::env::var("PEERS_CONDITIONS").unwrap_or_default(), &table)?;
+            page::write(&wanted, title, &std::env::var("PEERS_CONDITIONS").unwrap_or_default(), &table, &bars)?;
         }
         drop(server);
         Ok(())

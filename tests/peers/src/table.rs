@@ -27,6 +27,18 @@ pub(crate) struct Row {
     has_tokens: bool,
     /// Nothing where it cannot take part.
     pub(crate) cells: Vec<Option<Cell>>,
+    /// The rates of each column's rounds.
+    rates: Vec<Vec<f64>>,
+}
+
+impl Row {
+    /// The ratios to another line's rates in the same rounds of a column, the least first.
+    pub(crate) fn ratios(&self, other: &Self, column: usize) -> Vec<f64> {
+        let mut ratios: Vec<_> =
+            self.rates[column].iter().zip(&other.rates[column]).map(|(ours, other)| ours / other).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    }
 }
 
 /// The median rate, and the median of its ratios to the first contender's.
@@ -59,6 +71,7 @@ impl Table {
                 is_ours: contender.is_ours(),
                 has_tokens: contender.has_tokens(),
                 cells: Vec::new(),
+                rates: Vec::new(),
             })
             .collect();
         for (scene, tasks, what) in COLUMNS {
@@ -79,6 +92,7 @@ impl Table {
             let floor = rates[0].clone();
             for (row, rates) in rows.iter_mut().zip(rates) {
                 let ratios = rates.iter().zip(&floor).map(|(rate, floor)| rate / floor).collect();
+                row.rates.push(rates.clone());
                 row.cells.push(median(rates).zip(median(ratios)).map(|(rate, ratio)| Cell { rate, ratio }));
             }
         }
