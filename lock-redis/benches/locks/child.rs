@@ -31,9 +31,9 @@ pub(crate) async fn run(url: String) -> Outcome {
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let end = ready(&mut input).await?;
         while Instant::now() < end {
-            let _: (String, String) = cmd("BLPOP").arg("bench:tokens").arg(0).query_async(&mut connection).await?;
+            let _: (String, String) = cmd("BLPOP").arg("bare:tokens").arg(0).query_async(&mut connection).await?;
             turns.push((now(), now()));
-            let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
+            let _: i64 = cmd("RPUSH").arg("bare:tokens").arg("token").query_async(&mut connection).await?;
         }
     } else {
         let mutex = match std::env::var(VARIANT)?.as_str() {

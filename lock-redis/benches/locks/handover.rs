@@ -60,8 +60,8 @@ async fn token_list(bench: &Bench, hands: &mut Hands) -> Outcome {
     for _ in 0..tasks {
         connections.push(client.get_multiplexed_async_connection_with_config(&config).await?);
     }
-    let _: i64 = cmd("DEL").arg("bench:tokens").query_async(&mut connections[0]).await?;
-    let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connections[0]).await?;
+    let _: i64 = cmd("DEL").arg("bare:tokens").query_async(&mut connections[0]).await?;
+    let _: i64 = cmd("RPUSH").arg("bare:tokens").arg("token").query_async(&mut connections[0]).await?;
     let start = Instant::now();
     let end = start + bench.round;
     let mut running = Vec::new();
@@ -70,10 +70,10 @@ async fn token_list(bench: &Bench, hands: &mut Hands) -> Outcome {
         running.push(tokio::spawn(async move {
             let mut own = Series::new()?;
             while Instant::now() < end {
-                let _: (String, String) = cmd("BLPOP").arg("bench:tokens").arg(0).query_async(&mut connection).await?;
+                let _: (String, String) = cmd("BLPOP").arg("bare:tokens").arg(0).query_async(&mut connection).await?;
                 baton.taken(&mut own);
                 baton.passing();
-                let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
+                let _: i64 = cmd("RPUSH").arg("bare:tokens").arg("token").query_async(&mut connection).await?;
             }
             Outcome::Ok(own)
         }));

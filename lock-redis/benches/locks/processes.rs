@@ -38,8 +38,8 @@ async fn round(bench: &Bench, seen: &mut Seen) -> Outcome {
     let children = Children::start(&bench.url, seen.variant).await?;
     let mut connection = bare::connection(bench).await?;
     if seen.variant == "tokens" {
-        let _: i64 = cmd("DEL").arg("bench:tokens").query_async(&mut connection).await?;
-        let _: i64 = cmd("RPUSH").arg("bench:tokens").arg("token").query_async(&mut connection).await?;
+        let _: i64 = cmd("DEL").arg("bare:tokens").query_async(&mut connection).await?;
+        let _: i64 = cmd("RPUSH").arg("bare:tokens").arg("token").query_async(&mut connection).await?;
     }
     let before = bare::client_commands(&mut connection).await?;
     let turns = children.take_turns(bench.round).await?;
