@@ -148,14 +148,14 @@ impl Acquirer {
         }
     }
 
-    /// Takes note of the servers that may still carry out a request of this grant, which is sent until an instant.
+    /// Takes note of the servers that may still carry out a request of this grant, which is sent until an instant: those that have not
+    /// answered this round, and those that may have an earlier request, also if they could not be asked in this round.
     pub(super) fn note_granted(&self, attempt: &Attempt, votes: &Ballot, left: &Leftovers, until: BootInstant) {
         let owes = |server: &usize| !votes.granted.contains(server);
-        let unanswered = votes.may_leave().filter(owes);
-        let answered = votes.granted.iter().chain(&votes.refused).copied();
-        let earlier = answered.filter(|server| left.contains(*server));
-        let unsettled = earlier.filter(|server| !self.is_settled(attempt, *server));
-        self.members.unanswered.add(attempt.id, unanswered.chain(unsettled), until);
+        let unanswered: Vec<_> = votes.may_leave().filter(owes).collect();
+        let earlier = left.servers().filter(|server| !unanswered.contains(server));
+        let unsettled: Vec<_> = earlier.filter(|server| !self.is_settled(attempt, *server)).collect();
+        self.members.unanswered.add(attempt.id, unanswered.into_iter().chain(unsettled), until);
     }
 
     /// Has the answers that are still to come noted in the background, to requests that are sent until then, and votes looked at.

@@ -88,6 +88,32 @@ async fn a_lock_is_not_detached_as_long_as_an_acquisition_of_it_is_on_its_way_to
     }
 }
 
+/// The server could not be asked in the round that was granted. It has the request of an earlier one, over a connection that was given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_detached_as_long_as_a_server_that_is_away_may_have_an_earlier_request() {
+    let Some(servers) = Servers::start().await else { return };
+    let holder = servers.client().await;
+    let (links, config) = servers.behind_proxies(ALL.len());
+    let web = configured(config.with_client(hasty())).await;
+    servers.hold_everywhere(&web.mutex("other")).await.release().await.unwrap();
+    let held = servers.hold_everywhere(&holder.mutex("adoption").with_lease(long())).await;
+    let away = [
+        links[4].inject(LinkFault::new(Toxic::Hold, Direction::ToServer)),
+        links[4].inject(LinkFault::new(Toxic::Refuse, Direction::Both)),
+    ];
+    let mutex = web.mutex("adoption").with_lease(long());
+    let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    // Long enough for its connection to be given up. If it were not, the server would be one that has not answered.
+    tokio::time::sleep(4 * SHORT).await;
+    held.release().await.unwrap();
+    let refused = waits.await.unwrap().detach().await.unwrap_err();
+    assert!(refused.error.kind() == ErrorKind::Unavailable && refused.error.is_definite(), "{refused}");
+    away.into_iter().for_each(|fault| drop(fault.heal().unwrap()));
+    let detached = detached(refused.guard).await;
+    servers.client().await.adopt(&detached).await.unwrap().release().await.unwrap();
+    servers.have_nothing_left(ALL).await;
+}
+
 /// The servers answer one after the other, and the lock is detached when a majority has.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_detached_where_some_servers_answer_a_little_later() {

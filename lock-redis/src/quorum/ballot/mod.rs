@@ -174,6 +174,11 @@ impl Leftovers {
         self.servers.contains(&server)
     }
 
+    /// The servers at which an entry may be.
+    pub(super) fn servers(&self) -> impl Iterator<Item = usize> {
+        self.servers.iter().copied()
+    }
+
     /// No entry is at this server.
     pub(super) fn remove(&mut self, server: usize) {
         self.servers.retain(|other| *other != server);
