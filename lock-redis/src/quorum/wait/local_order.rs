@@ -126,11 +126,6 @@ impl LocalOrder {
         }
     }
 
-    /// Notes that nobody could ask until now.
-    pub(super) fn stood_still(&mut self, now: BootInstant) {
-        self.asked = LastAsked::at(now);
-    }
-
     /// Has a waiter call everybody, if nobody has asked or called since it saw this; after a call it passes over those before it that have
     /// not answered. Returns whether it did.
     pub(super) fn pass_over(&mut self, number: u64, seen: LastAsked, now: BootInstant) -> bool {
@@ -288,17 +283,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_passed_over_for_a_time_in_which_nobody_could_ask() {
+    fn nobody_is_passed_over_without_a_call_however_late_that_is_seen() {
         let mut order = LocalOrder::new(at(0));
-        let [(first, _), (second, _)] = entered(&mut order);
-        order.stood_still(at(3));
-        call_and_pass_over(&mut order, second, at(0), at(4));
-        assert_eq!(order.take_rank(first, at(5)), LocalRank::First);
-        assert_eq!(order.take_rank(second, at(5)), behind(1, at(3)));
-        order.pass_over(second, LastAsked::at(at(3)), at(6));
-        order.stood_still(at(9));
-        order.pass_over(second, LastAsked { at: at(3), called_at: Some(at(6)) }, at(9));
-        assert_eq!(order.take_rank(second, at(9)), behind(1, at(9)), "nobody could answer the call");
+        let [(first, to_first), (second, _)] = entered(&mut order);
+        assert_eq!(order.take_rank(first, at(0)), LocalRank::First);
+        // The process stood still.
+        assert!(!order.pass_over(second, LastAsked::at(at(0)), at(1000)));
+        assert!(is_told(&to_first));
+        assert_eq!(order.take_rank(first, at(1000)), LocalRank::First);
+        let called = LastAsked { at: at(0), called_at: Some(at(1000)) };
+        order.pass_over(second, called, at(2000));
+        assert_eq!(order.take_rank(second, at(2000)), behind(1, at(2000)), "it has answered");
     }
 
     #[test]

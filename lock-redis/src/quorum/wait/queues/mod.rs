@@ -231,8 +231,7 @@ impl QueuePlace {
                 LocalRank::Behind { ahead, asked } => (ahead, asked),
             };
             let passes_over = match asked.called_at {
-                // Whoever comes later than that has not stood still.
-                None => asked.at.plus(UNASKED + attempt.op_timeout + after(ahead)).max(self.entered_at),
+                None => asked.at.plus(UNASKED + attempt.op_timeout + after(ahead)),
                 Some(called_at) => called_at.plus(ANSWERED),
             };
             // A request that was left alone counts as one for as long as the first one takes to ask again.
@@ -247,9 +246,8 @@ impl QueuePlace {
             }
             let now = SystemClock.now();
             if wait::stood_still(due, now) {
-                // The first one could not ask either.
+                // The first one may not have been able to ask either. If only this one was not polled, the others are not to wait for that.
                 awake_since = now;
-                self.queue().order.stood_still(now);
             }
             if deadline.has_passed(now) {
                 return Err(if self.queue().may_be_held { WaitEnded::Held } else { WaitEnded::Unknown });

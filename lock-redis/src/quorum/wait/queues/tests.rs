@@ -25,6 +25,13 @@ fn grant() -> GrantId {
     GrantId::random().unwrap()
 }
 
+/// An attempt whose requests take so long at most.
+fn attempt_of(op_timeout: Duration) -> Attempt {
+    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
+    attempt.op_timeout = op_timeout;
+    attempt
+}
+
 /// A client that has entered may register at once, and is not to be taken out again.
 #[test]
 fn nobody_enters_while_a_client_is_taken_out_of_the_waiters() {
@@ -202,8 +209,7 @@ async fn a_waiter_behind_one_that_was_left_within_its_request_is_patient_until_i
     let (queues, _) = queues();
     let left = [(); 3].map(|()| queues.enter("a", false));
     let next = queues.enter("a", false);
-    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-    attempt.op_timeout = Duration::from_millis(10);
+    let mut attempt = attempt_of(Duration::from_millis(10));
     // Longer than a request counts, and shorter than those that are left are waited for.
     attempt.patience = UNASKED + 10 * attempt.op_timeout;
     left[0].first(&attempt, Deadline::NEVER).await.unwrap();
@@ -217,8 +223,7 @@ async fn a_waiter_behind_one_that_was_left_within_its_request_is_patient_until_i
 async fn a_waiter_that_comes_when_nobody_has_asked_for_long_has_the_first_place_soon() {
     let (queues, _) = queues();
     let left = queues.enter("a", false);
-    let mut attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), Duration::from_secs(1)).unwrap();
-    attempt.op_timeout = Duration::from_secs(1);
+    let attempt = attempt_of(Duration::from_secs(1));
     left.first(&attempt, Deadline::NEVER).await.unwrap();
     left.asks();
     left.answered(true);
@@ -226,6 +231,48 @@ async fn a_waiter_that_comes_when_nobody_has_asked_for_long_has_the_first_place_
     SystemClock.sleep_until(SystemClock.now().plus(unasked)).await;
     let next = queues.enter("a", false);
     // Less than it would take for nobody to have asked for long since it came.
+    let within = Deadline::after(SystemClock.now(), unasked - Duration::from_millis(100));
+    next.first(&attempt, within).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_polled_seldom_passes_over_one_that_is_not_polled() {
+    let (queues, _) = queues();
+    let (left, seldom) = (queues.enter("a", false), queues.enter("a", false));
+    let attempt = attempt_of(Duration::from_millis(10));
+    left.first(&attempt, Deadline::NEVER).await.unwrap();
+    left.asks();
+    left.answered(true);
+    let mut waits = Box::pin(seldom.first(&attempt, Deadline::NEVER));
+    // It sees that somebody else is the first, then that nobody asks, then that nobody has answered its call.
+    for polls in 1.. {
+        if (&mut waits).now_or_never().is_some() {
+            break;
+        }
+        assert!(polls < 3, "each of its polls is taken for a standstill of everybody");
+        SystemClock
+            .sleep_until(SystemClock.now().plus(UNASKED + attempt.op_timeout + Duration::from_millis(600)))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_has_gone_holds_up_nobody_who_comes_later() {
+    let (queues, _) = queues();
+    let left = queues.enter("a", false);
+    let attempt = attempt_of(Duration::from_millis(10));
+    left.first(&attempt, Deadline::NEVER).await.unwrap();
+    left.asks();
+    left.answered(true);
+    let unasked = UNASKED + attempt.op_timeout;
+    SystemClock.sleep_until(SystemClock.now().plus(unasked)).await;
+    let hasty = queues.enter("a", false);
+    let soon = Deadline::after(SystemClock.now(), ANSWERED / 3);
+    hasty.first(&attempt, soon).await.unwrap_err();
+    drop(hasty);
+    // Longer than a timer may be late without a standstill.
+    SystemClock.sleep_until(SystemClock.now().plus(Duration::from_secs(1))).await;
+    let next = queues.enter("a", false);
     let within = Deadline::after(SystemClock.now(), unasked - Duration::from_millis(100));
     next.first(&attempt, within).await.unwrap();
 }
