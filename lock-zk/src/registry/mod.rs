@@ -267,7 +267,7 @@ impl Registry {
         };
         for registration in gone {
             self.deregister(&registration);
-            self.notices.announce(Notice { grant: registration.grant, reason: LossReason::SessionExpired, lost_by });
+            self.notices.announce(Notice::new(registration.grant, LossReason::SessionExpired, lost_by));
         }
     }
 
