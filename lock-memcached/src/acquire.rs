@@ -1,7 +1,7 @@
 //! Claiming keys, in one pipeline with the epoch.
 //!
 //! A kind says what it wants ([`WantedLock`]): one cheap look, and one try.
-//! `docs/decisions/0040-an-uncontended-lock-on-memcached-passes-twelve-files.md` lists the files that an uncontended lock passes; a try
+//! `docs/decisions/0040-an-uncontended-lock-passes-eight-to-twelve-files.md` lists the files that an uncontended lock passes; a try
 //! passes none of `wait/`.
 
 use std::sync::Arc;

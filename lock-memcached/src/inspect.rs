@@ -14,9 +14,10 @@ use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
 use crate::error::Failure;
 use crate::items::reason::ForcedReasons;
-use crate::items::record::{self, HolderRecord, HolderRecords};
+use crate::items::record::{self, HolderRecords};
 use crate::slots::stored_limit;
 use crate::store::keys::{self, Key, Keys, Nonce, since_1970};
+use crate::store::record::HolderRecord;
 
 /// Looks for the record of a holder that is not described yet.
 const LOOKS: usize = 4;

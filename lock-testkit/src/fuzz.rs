@@ -87,7 +87,7 @@ const PIECES: &[&[u8]] = &[
 /// Tries inputs of any bytes that are made of these samples.
 ///
 /// # Panics
-/// As the test does, after saying by which input and how to see it again.
+/// Panics as the test does, after saying by which input and how to see it again.
 pub fn bytes(what: &str, samples: &[&[u8]], mut test: impl FnMut(&[u8])) {
     each(what, |rng| {
         let input = input(samples, rng);
@@ -99,7 +99,7 @@ pub fn bytes(what: &str, samples: &[&[u8]], mut test: impl FnMut(&[u8])) {
 /// Tries inputs that are texts.
 ///
 /// # Panics
-/// As [`bytes`].
+/// Panics as the test does, after saying by which input and how to see it again.
 pub fn texts(what: &str, samples: &[&str], mut test: impl FnMut(&str)) {
     let samples: Vec<_> = samples.iter().map(|sample| sample.as_bytes()).collect();
     bytes(what, &samples, |input| test(&String::from_utf8_lossy(input)));
@@ -108,7 +108,7 @@ pub fn texts(what: &str, samples: &[&str], mut test: impl FnMut(&str)) {
 /// Tries inputs that the test makes itself, from this generator.
 ///
 /// # Panics
-/// As the test does, after saying how to see it again.
+/// Panics as the test does, after saying how to see it again.
 pub fn with_rng(what: &str, mut test: impl FnMut(&mut SeededRng)) {
     each(what, |rng| {
         let tried = catch_unwind(AssertUnwindSafe(|| test(rng)));

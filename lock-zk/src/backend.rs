@@ -18,7 +18,7 @@ use crate::records::Records;
 use crate::registry::Registry;
 use crate::release::Releaser;
 use crate::renew::Renewer;
-use crate::session::{SessionState, Sessions};
+use crate::session::Sessions;
 use crate::several::SeveralAcquirer;
 use crate::store::layout;
 
@@ -38,18 +38,6 @@ pub struct ZkBackend {
     pub(crate) records: Records,
     pub(crate) guarantees: Guarantees,
     pub(crate) op_timeout: Duration,
-}
-
-impl ZkBackend {
-    /// Closes the session, with everything that is held by it.
-    pub(crate) async fn close(&self) -> Result<(), Error> {
-        self.sessions.close(self.op_timeout).await
-    }
-
-    /// Returns the state of the client's session.
-    pub(crate) fn state(&self) -> SessionState {
-        self.sessions.state()
-    }
 }
 
 #[async_trait]
@@ -99,13 +87,11 @@ impl Backend for ZkBackend {
 
     /// A node lives as long as its session, however long nobody could delete it.
     fn may_remain(&self, attempt: &Attempt) -> bool {
-        self.registry.get(attempt.id).is_some_and(|registration| !registration.session.is_over())
+        self.registry.may_remain(attempt.id)
     }
 
     fn forget(&self, attempt: &Attempt) {
-        if let Some(registration) = self.registry.get(attempt.id) {
-            self.registry.deregister(&registration);
-        }
+        self.registry.forget(attempt.id);
     }
 
     /// A shared path may be written with or without its first `/`.

@@ -168,13 +168,14 @@ impl ZkLocks {
     pub async fn close_session(&self) -> Result<(), Error> {
         // What it could not wait for goes with the session.
         let _ = self.0.close().await;
-        self.0.backend().close().await
+        let backend = self.0.backend();
+        backend.sessions.close(backend.op_timeout).await
     }
 
     /// Returns the state of the client's session at this instant.
     #[must_use]
     pub fn session_state(&self) -> SessionState {
-        self.0.backend().state()
+        self.0.backend().sessions.state()
     }
 }
 

@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The question.
 const REQUEST: &[u8] = b"GET /readyz HTTP/1.1\r\nhost: worker\r\n\r\n";
 
-/// A worker that can be asked.
+/// A worker that can be asked: a candidate of the election.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Seat {
+pub(crate) struct Candidate {
     name: String,
     address: SocketAddr,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Seat {
 /// Answers with 200, the number of the term and its own name, or with 503; and tells the run where.
 pub(crate) async fn serve(plan: &Plan, election: Election) -> Result<(), HarnessError> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let (name, seat) = (plan.name.clone(), Seat { name: plan.name.clone(), address: listener.local_addr()? });
+    let (name, candidate) = (plan.name.clone(), Candidate { name: plan.name.clone(), address: listener.local_addr()? });
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let (election, name) = (election.clone(), name.clone());
@@ -54,7 +54,7 @@ pub(crate) async fn serve(plan: &Plan, election: Election) -> Result<(), Harness
             });
         }
     });
-    Client::<Seat, ()>::connect(plan.resources).await?.ask(&seat).await?;
+    Client::<Candidate, ()>::connect(plan.resources).await?.ask(&candidate).await?;
     Ok(())
 }
 
@@ -73,12 +73,12 @@ pub(crate) async fn ask_all(recorder: Recorder) -> Result<Askers, HarnessError> 
     let (seen, receiver) = watch::channel(None);
     let seen = Arc::new(seen);
     let asked = Mutex::new(Vec::<tokio::task::AbortHandle>::new());
-    let address = exchange::serve(move |seat: Seat| {
+    let address = exchange::serve(move |candidate: Candidate| {
         let (recorder, seen) = (recorder.clone(), seen.clone());
         let task = tokio::spawn(async move {
-            let seat = Arc::new(seat);
+            let candidate = Arc::new(candidate);
             loop {
-                tokio::spawn(timeout(PATIENCE, ask(seat.clone(), recorder.clone(), seen.clone())));
+                tokio::spawn(timeout(PATIENCE, ask(candidate.clone(), recorder.clone(), seen.clone())));
                 sleep(EVERY).await;
             }
         });
@@ -88,8 +88,8 @@ pub(crate) async fn ask_all(recorder: Recorder) -> Result<Askers, HarnessError> 
     Ok(Askers { address, seen: receiver })
 }
 
-async fn ask(seat: Arc<Seat>, recorder: Recorder, seen: Arc<watch::Sender<Seen>>) -> std::io::Result<()> {
-    let mut stream = TcpStream::connect(seat.address).await?;
+async fn ask(candidate: Arc<Candidate>, recorder: Recorder, seen: Arc<watch::Sender<Seen>>) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(candidate.address).await?;
     let after = now();
     stream.write_all(REQUEST).await?;
     let mut answer = String::new();
@@ -97,13 +97,13 @@ async fn ask(seat: Arc<Seat>, recorder: Recorder, seen: Arc<watch::Sender<Seen>>
     let body = answer.strip_prefix("HTTP/1.1 200 OK\r\n").and_then(|rest| rest.rsplit("\r\n\r\n").next());
     let Some((term, name)) = body.and_then(|body| body.split_once(' ')) else { return Ok(()) };
     // A worker that has gone may have left its port to another one.
-    let Some(term) = term.parse().ok().filter(|_| name == seat.name) else { return Ok(()) };
-    let (election, leader) = (ELECTION.into(), seat.name.as_str().into());
+    let Some(term) = term.parse().ok().filter(|_| name == candidate.name) else { return Ok(()) };
+    let (election, leader) = (ELECTION.into(), candidate.name.as_str().into());
     recorder.record(What::Lead(Lead { election, leader, term: Some(term), after, by: "readyz".into() }));
     seen.send_if_modified(|seen| {
         let is_later = seen.as_ref().is_none_or(|(_, known)| *known < term);
         if is_later {
-            *seen = Some((seat.name.clone(), term));
+            *seen = Some((candidate.name.clone(), term));
         }
         is_later
     });

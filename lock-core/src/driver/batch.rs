@@ -59,6 +59,7 @@ pub struct BatchPlace(u64);
 /// The place of a new request in a [`Batch`], and whether its caller must start the task that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "if nobody sees to it that what waits is sent, it never is"]
+#[non_exhaustive]
 pub struct Joined {
     /// The place, by which the request can be taken back.
     pub place: BatchPlace,

@@ -14,6 +14,7 @@ const MOST: usize = 65_536;
 
 /// A grant that was lost at the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Notice {
     /// The grant's id.
     pub grant: GrantId,
@@ -21,6 +22,14 @@ pub struct Notice {
     pub reason: LossReason,
     /// The instant by which it was lost.
     pub lost_by: BootInstant,
+}
+
+impl Notice {
+    /// A notice of a grant that was lost for this reason, by this instant.
+    #[must_use]
+    pub const fn new(grant: GrantId, reason: LossReason, lost_by: BootInstant) -> Self {
+        Self { grant, reason, lost_by }
+    }
 }
 
 /// A backend's end of its [`Notices`]: announces grants that were lost at the server.
@@ -34,7 +43,7 @@ pub struct Notice {
 ///
 /// let source = NoticeSource::default(); // a field of the backend
 /// let mut notices = source.subscribe(); // the answer of `Backend::notices`
-/// let notice = Notice { grant: GrantId::random()?, reason: LossReason::Taken, lost_by: SystemClock.now() };
+/// let notice = Notice::new(GrantId::random()?, LossReason::Taken, SystemClock.now());
 /// source.announce(notice.clone()); // when the server says so
 /// assert_eq!(notices.next().await, Some(notice));
 /// # Ok(()) }

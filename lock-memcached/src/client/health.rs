@@ -16,35 +16,30 @@ const EVICTS: &str = "the server evicts items when its memory is full, locks too
 
 pub(crate) type Stats = HashMap<String, String>;
 
-/// The server's setup as it was told last.
+/// The check of the server's setup.
 pub(crate) struct ServerHealth {
     link: Arc<Link>,
     refuse_eviction: bool,
-    evicts: AtomicBool,
 }
 
 impl ServerHealth {
     pub(crate) fn new(link: &Arc<Link>, refuse_eviction: bool) -> Self {
-        Self { link: link.clone(), refuse_eviction, evicts: AtomicBool::new(false) }
+        Self { link: link.clone(), refuse_eviction }
     }
 
-    /// Whether it evicts items when its memory is full.
-    pub(crate) fn evicts(&self) -> bool {
-        self.evicts.load(Ordering::Relaxed)
-    }
-
-    /// Refuses a server that cannot carry locks, and warns of one that may lose them. It is asked over this connection.
-    pub(crate) async fn check(&self, mut connection: InUse<'_>) -> Result<(), Failure> {
+    /// Refuses a server that cannot carry locks, and warns of one that may lose them. It is asked over this connection. Sets in `evicts`
+    /// whether it evicts items when its memory is full, also if it is refused for that.
+    pub(crate) async fn check(&self, mut connection: InUse<'_>, evicts: &AtomicBool) -> Result<(), Failure> {
         let (settings, stats) = (connection.stats(" settings").await?, connection.stats("").await?);
         if says(&settings, "cas_enabled", "no") {
             return Err(Failure::without_cas());
         }
-        let (evicts, server) = (says(&settings, "evictions", "on"), self.link.address());
-        self.evicts.store(evicts, Ordering::Relaxed);
-        if evicts && self.refuse_eviction {
+        let (does_evict, server) = (says(&settings, "evictions", "on"), self.link.address());
+        evicts.store(does_evict, Ordering::Relaxed);
+        if does_evict && self.refuse_eviction {
             return Err(Failure::evicting(EVICTS));
         }
-        if evicts {
+        if does_evict {
             log(|| tracing::warn!(%server, evictions = number(&stats, "evictions"), "{EVICTS}"));
         }
         let (used, limit) = (number(&stats, "bytes"), number(&stats, "limit_maxbytes"));

@@ -3,7 +3,7 @@
 //!
 //! The gate also looks at the server's setup when the epoch is new ([`health`](crate::client::health)).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(crate) struct EpochGate {
     /// The epoch that was seen last.
     seen: AtomicU64,
     health: ServerHealth,
+    /// Whether the server evicts items when its memory is full, as it was told last.
+    evicts: AtomicBool,
     /// On a server that evicts nothing.
     promised: Guarantees,
     /// The epoch in which the server was asked how it is set up: when a client connects, and once in each epoch that is
@@ -73,6 +75,7 @@ impl EpochGate {
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(link, config.refuse_eviction),
+            evicts: AtomicBool::new(false),
             promised: config.guarantees(),
             checked_in: AtomicU64::new(0),
             tending: Rights::new(1),
@@ -85,7 +88,11 @@ impl EpochGate {
 
     /// The promises on the server as it is set up.
     pub(crate) fn guarantees(&self) -> Guarantees {
-        if self.health.evicts() { guarantees::evicting(self.promised) } else { self.promised }
+        if self.evicts() { guarantees::evicting(self.promised) } else { self.promised }
+    }
+
+    fn evicts(&self) -> bool {
+        self.evicts.load(Ordering::Relaxed)
     }
 
     /// Sends commands between two looks at the epoch in one pipeline, and judges by both.
@@ -159,7 +166,7 @@ impl EpochGate {
     /// Refuses a server that cannot carry locks, once the epoch was looked at.
     async fn check_server(&self, until: BootInstant) -> Result<(), Error> {
         let seen = self.seen.load(Ordering::Relaxed);
-        let checked = async { self.health.check(self.link.for_steps(until).await?).await };
+        let checked = async { self.health.check(self.link.for_steps(until).await?, &self.evicts).await };
         checked.await.map_err(|failure| self.link.error(failure, Phase::Connect))?;
         self.checked_in.store(seen, Ordering::Relaxed);
         Ok(())
@@ -174,7 +181,7 @@ impl EpochGate {
         let connection = self.link.for_steps(until).await?;
         // Nobody waits for another one to ask, who may never be driven again: as many ask as there are connections, at most.
         if !self.is_checked_in(epoch) {
-            self.health.check(connection).await?;
+            self.health.check(connection, &self.evicts).await?;
             self.checked_in.store(epoch, Ordering::Relaxed);
         }
         Ok(())
@@ -182,7 +189,7 @@ impl EpochGate {
 
     /// The look at the epoch that goes with a claim; nothing if the policy is off. A server that evicts would evict what is not used.
     fn look(&self) -> Option<&Command> {
-        (self.mode != RestartPolicy::Off).then(|| if self.health.evicts() { &self.using } else { &self.peeking })
+        (self.mode != RestartPolicy::Off).then(|| if self.evicts() { &self.using } else { &self.peeking })
     }
 
     /// Judges by the answer to [`look`](EpochGate::look), which was read at `answered`; `anew` says whether over a connection that was
@@ -407,6 +414,7 @@ mod tests {
             watch: Mutex::default(),
             seen: AtomicU64::new(0),
             health: ServerHealth::new(&link, false),
+            evicts: AtomicBool::new(false),
             promised: config.guarantees(),
             checked_in: AtomicU64::new(open.id()),
             tending: Rights::new(1),

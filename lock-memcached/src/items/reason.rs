@@ -10,6 +10,7 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::config::LongestLease;
 use crate::error::Failure;
 use crate::store::keys::{Keys, Nonce};
+use crate::store::reason;
 
 /// The reasons of forced releases, as one client leaves and reads them.
 pub(crate) struct ForcedReasons {
@@ -25,7 +26,7 @@ impl ForcedReasons {
 
     /// Notes a reason for the holder, for as long as that may ask.
     pub(crate) async fn note(&self, grant: Nonce, by_and_why: &(String, String)) -> Result<(), Failure> {
-        let text = serde_json::to_string(by_and_why).unwrap_or_default();
+        let text = reason::text(by_and_why);
         let note = Command::Note { key: self.keys.forced(grant), text, seconds: self.longest.item_ttl() };
         match self.link.run_one(note).await {
             CommandAnswer::Failed(failure) => Err(failure),
@@ -57,6 +58,5 @@ impl ForcedReasons {
 
 /// Reads the reason that was noted for a holder.
 pub(crate) fn reason_in(answer: CommandAnswer) -> Option<LossReason> {
-    let (by, reason) = serde_json::from_slice(&answer.item().ok()??.value).ok()?;
-    Some(LossReason::ForceReleased { by, reason })
+    reason::read(&answer.item().ok()??.value)
 }

@@ -1,4 +1,4 @@
-//! Records of holders for `inspect`, in items beside the lock's.
+//! Records of holders for `inspect`, in items beside the lock's: when they are written, kept and forgotten.
 //!
 //! A lock's own item has room for a number only. A grant that lasts is described in one more item, by one task per client,
 //! a moment after it was granted: short holds cost nothing. It is best effort: no lock depends on it. A description that did not get
@@ -11,7 +11,6 @@ use std::time::Duration;
 use lock_core::clock::{BootInstant, Clock, SystemClock};
 use lock_core::driver::{Attempt, Grant};
 use lock_core::{GrantId, Owner};
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::client::link::Link;
@@ -19,6 +18,7 @@ use crate::client::protocol::{Command, CommandAnswer};
 use crate::error::Failure;
 use crate::registry::{Description, Entry};
 use crate::store::keys::{Keys, Nonce, item_ttl, since_1970};
+use crate::store::record::HolderRecord;
 
 /// Time that a grant has to last until it is described.
 pub(crate) const AFTER: Duration = Duration::from_millis(5);
@@ -32,19 +32,6 @@ const WAITING: usize = 1024;
 /// The time beyond an operation timeout after which a task that has not come to what waits is left alone, and another one started. It goes on
 /// with what it has, if it is driven again.
 const LEFT_AFTER: Duration = Duration::from_secs(1);
-
-/// Record of a holder, beside its number.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct HolderRecord {
-    pub(crate) grant: GrantId,
-    pub(crate) owner: Owner,
-    pub(crate) token: Option<u64>,
-    /// Beginning of the hold, in ms since 1970 by the holder's clock.
-    pub(crate) since: u64,
-    /// Whether it waits for others to leave.
-    #[serde(default)]
-    pub(crate) waits: bool,
-}
 
 /// The records of this client's holders.
 pub(crate) struct HolderRecords {
@@ -167,7 +154,7 @@ impl HolderRecords {
         let new = HolderRecord { grant: left, owner, token: None, since: now_in_ms(), waits: false };
         let record = before.map_or(new, |before| HolderRecord { grant: left, ..before });
         let (key, seconds) = (self.keys.holder(Nonce::of(left)), item_ttl(time));
-        let note = serde_json::to_string(&record).ok().map(|text| Command::Note { key, text, seconds });
+        let note = record.text().map(|text| Command::Note { key, text, seconds });
         self.link.run(note.into_iter().chain([self.forget(nonce)]).collect()).await;
     }
 
@@ -178,7 +165,7 @@ impl HolderRecords {
         let mut records = HashMap::new();
         for (nonce, answer) in grants.iter().zip(answers) {
             if let Some(item) = answer.item()?
-                && let Ok(record) = serde_json::from_slice(&item.value)
+                && let Some(record) = HolderRecord::read(&item.value)
             {
                 records.insert(*nonce, record);
             }
@@ -197,7 +184,7 @@ impl HolderRecords {
                 since: *since,
                 waits: *waits,
             };
-            let text = serde_json::to_string(&record).ok()?;
+            let text = record.text()?;
             Some((holder, Command::Note { key: self.keys.holder(entry.nonce), text, seconds: *seconds }))
         });
         let (noted, notes): (Vec<_>, Vec<_>) = notes.unzip();

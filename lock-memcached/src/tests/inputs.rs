@@ -15,10 +15,11 @@ use crate::client::protocol::{Command, CommandAnswer, Item, ReplyLine, stat};
 use crate::config::{LongestLease, MemcachedConfig};
 use crate::epoch::Epoch;
 use crate::inspect;
-use crate::items::{reason, record::HolderRecord};
+use crate::items::reason;
 use crate::records::record_in;
 use crate::slots::stored_limit;
 use crate::store::keys::{self, Keys, Nonce, number};
+use crate::store::record::HolderRecord;
 use crate::url;
 
 const NUMBER: &str = "1234567890123456789";

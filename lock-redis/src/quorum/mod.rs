@@ -1,9 +1,9 @@
 //! Redlock: one mutex over several independent servers, held while a majority of them says so.
 //!
 //! This is a second backend in the crate, in the parts that the first one has: a file has the role here that the file of its name has for
-//! one server. `backend.rs` also makes the parts and joins them. `ballot/` is only here: it counts the votes of the servers, and notes
-//! at which of them an attempt may have left an entry. In `wait/` the first waiter of a client asks for all of them. It is
-//! told of releases by the subscription connections of `../client/push.rs`, one to each server.
+//! one server. `ballot/` is only here: it counts the votes of the servers, and notes at which of them an attempt may have left an
+//! entry. In `wait/` the first waiter of a client asks for all of them. It is told of releases by the subscription connections of
+//! `../client/push.rs`, one to each server.
 //!
 //! The README and `docs/decisions/` tell what a quorum promises and what it does not.
 
@@ -13,6 +13,7 @@ mod backend;
 mod ballot;
 mod client;
 mod config;
+mod connect;
 mod error;
 mod inspect;
 mod kinds;
@@ -96,7 +97,7 @@ impl QuorumLocks {
     /// Nothing is left of a dropped call.
     pub async fn connect_with(config: QuorumConfig) -> Result<Self, Error> {
         // Boxed: it is large, and would be a part of the caller's future.
-        let backend = Box::pin(QuorumBackend::connect(&config)).await?;
+        let backend = Box::pin(connect::connect(&config)).await?;
         Client::new(backend, config.client).map(Self)
     }
 }

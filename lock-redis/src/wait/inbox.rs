@@ -15,7 +15,7 @@ pub(crate) fn inbox(queues: Arc<WaitQueues>, losses: Arc<NoticeSource>) -> Inbox
         Message::AskAfter { lock, pause } => queues.ask_after(&lock, pause),
         Message::Reconnected => queues.ask_all(),
         Message::Forced { nonce, reason } => {
-            losses.announce(Notice { grant: nonce, reason, lost_by: SystemClock.now() });
+            losses.announce(Notice::new(nonce, reason, SystemClock.now()));
         }
     })
 }

@@ -15,6 +15,7 @@ pub use crate::proxy::{Injected, LinkFault, Proof, Unproven};
 
 /// The data that a server finds when it starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Data {
     /// The server's own data, as far as they were written; nothing, if it runs without persistence.
     Kept,

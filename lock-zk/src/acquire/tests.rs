@@ -1,3 +1,5 @@
+//! Acquisitions whose session ends in between, or that find two nodes of their own.
+
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -6,9 +8,8 @@ use lock_testkit::testing::{PROMPTLY, eventually, installed};
 use lock_testkit_servers::zookeeper::ZooKeeperServer;
 
 use super::*;
-use crate::client::{ClientCrate, Fate};
-use crate::config::ZkConfig;
-use crate::connect::connect;
+use crate::ZkLocks;
+use crate::client::Fate;
 
 /// The session ends by our clock when the node was asked for; its answer comes all the same.
 #[tokio::test]
@@ -31,7 +32,8 @@ async fn a_try_whose_session_ends_before_the_answer_does_not_know() {
 #[tokio::test]
 async fn an_attempt_that_finds_two_nodes_of_its_own_keeps_the_first_one() {
     let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
-    let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+    let locks = ZkLocks::connect(server.url()).await.unwrap();
+    let backend = locks.backend();
     let attempt = Attempt::new("twice".into(), Kind::Mutex, Owner::new(), Duration::from_secs(10)).unwrap();
     let session = backend.sessions.current().await;
     let mut entry = backend.acquirer.register(&attempt, &session, true).await.unwrap();
@@ -49,7 +51,8 @@ async fn an_attempt_that_finds_two_nodes_of_its_own_keeps_the_first_one() {
 
 /// The outcome of a try whose session is given up once its node is asked for.
 async fn cut_short(url: &str, name: &str, kind: Kind) -> StepError {
-    let backend = connect(&ZkConfig::new(url), ClientCrate::ZookeeperClient).await.unwrap();
+    let locks = ZkLocks::connect(url).await.unwrap();
+    let backend = locks.backend();
     let attempt = || Attempt::new(name.into(), kind, Owner::new(), Duration::from_secs(10)).unwrap();
     let (first, attempt) = (attempt(), attempt());
     let session = backend.sessions.current().await;

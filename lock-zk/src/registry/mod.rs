@@ -182,6 +182,11 @@ impl Registry {
         self.entries().registrations.get(&grant).cloned()
     }
 
+    /// Whether an attempt has a node whose session goes on: it stays however long nobody could delete it.
+    pub(crate) fn may_remain(&self, grant: GrantId) -> bool {
+        self.get(grant).is_some_and(|registration| !registration.session.is_over())
+    }
+
     /// Returns the news of this process's node at this path for an attempt that waits right behind it; `None` if the node is not its own.
     pub(crate) fn node_ahead(&self, path: &str, waiter: GrantId) -> Option<NodeAhead> {
         Some(self.entries().local_nodes.get_mut(path)?.wait_behind(waiter))
@@ -229,6 +234,13 @@ impl Registry {
         self.forget_node(registration);
     }
 
+    /// Deregisters whatever an attempt has.
+    pub(crate) fn forget(&self, grant: GrantId) {
+        if let Some(registration) = self.get(grant) {
+            self.deregister(&registration);
+        }
+    }
+
     /// Treats the registration's node as a stranger's from now on: somebody else has deleted it and its holder does not know yet, or it was
     /// left, and nobody here would hear of its deletion. Whoever waits for it lists the queue again, and watches it if it is there.
     pub(crate) fn disown_node(&self, registration: &Registration) {
@@ -255,7 +267,7 @@ impl Registry {
         };
         for registration in gone {
             self.deregister(&registration);
-            self.notices.announce(Notice { grant: registration.grant, reason: LossReason::SessionExpired, lost_by });
+            self.notices.announce(Notice::new(registration.grant, LossReason::SessionExpired, lost_by));
         }
     }
 

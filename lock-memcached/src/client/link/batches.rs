@@ -117,7 +117,7 @@ impl Caller {
         let (told, news) = oneshot::channel();
         let bytes = commands.iter().map(Command::bytes).sum();
         let member = BatchMember { commands, look: look.cloned(), until, told };
-        let Joined { place, sees_to_it } = self.batches.batch().join(member, bytes);
+        let Joined { place, sees_to_it, .. } = self.batches.batch().join(member, bytes);
         if sees_to_it {
             let driver = Driver { link: link.clone(), batches: self.batches.clone(), is_done: false };
             self.runtime.spawn(driver.run());

@@ -108,7 +108,8 @@ pub struct Turns<W, O> {
     /// Whether the first one has been answered once.
     has_tried: bool,
     offer: Option<O>,
-    fairness: Fairness,
+    /// The turns in a row, once somebody else wanted the lock or it was handed over.
+    fairness: Option<Fairness>,
     /// Whether the last try was not answered.
     has_failed: bool,
     /// The server's last answer, or the instant of the look that is planned after it.
@@ -127,7 +128,7 @@ impl<W: Clone, O> Turns<W, O> {
             last: 0,
             has_tried: false,
             offer: None,
-            fairness: Fairness::default(),
+            fairness: None,
             has_failed: false,
             silent_from: now,
         }
@@ -222,12 +223,14 @@ impl<W: Clone, O> Turns<W, O> {
     /// Whether nothing has to be known of the queue any more: nobody waits, and others do not want the lock.
     #[must_use]
     pub fn is_over(&self, now: BootInstant) -> bool {
-        !self.is_waited_in() && self.passed_over.is_empty() && !self.fairness.is_contended(now)
+        let is_contended = self.fairness.as_ref().is_some_and(|fairness| fairness.is_contended(now));
+        !self.is_waited_in() && self.passed_over.is_empty() && !is_contended
     }
 
     /// The instant of the first one's first try, if it is not now: a lock that others want is left to them now and then.
     pub fn first_try_at(&mut self, now: BootInstant, limits: &WaitLimits) -> Option<BootInstant> {
-        self.fairness.yields_until(now).map(|others_until| others_until.min(limits.deadline.instant()))
+        let others_until = self.fairness.as_mut()?.yields_until(now)?;
+        Some(others_until.min(limits.deadline.instant()))
     }
 
     /// A waiter is polled while it asks the server: the first one, or one that was passed over. No single request of a try takes longer than
@@ -246,16 +249,16 @@ impl<W: Clone, O> Turns<W, O> {
         let is_first_try = !std::mem::replace(&mut self.has_tried, true);
         let pause = match tried {
             Tried::Granted => {
-                if is_first_try {
-                    self.fairness.claimed(now);
-                } else {
-                    self.fairness.reset();
+                match &mut self.fairness {
+                    Some(fairness) if is_first_try => fairness.claimed(now),
+                    Some(fairness) => fairness.reset(),
+                    None => {}
                 }
                 return AfterTry::Ends;
             }
             Tried::Held => {
                 if !was_ours {
-                    self.fairness.refused(now);
+                    self.fairness.get_or_insert_default().refused(now);
                 }
                 Duration::ZERO
             }
@@ -288,7 +291,9 @@ impl<W: Clone, O> Turns<W, O> {
     /// The instant of the next look of the first one, after a pause: not before others have had their turn.
     #[must_use]
     pub fn next_look(&self, now: BootInstant, limits: &WaitLimits, pause: Duration) -> BootInstant {
-        now.plus(pause).max(self.fairness.others_until()).min(limits.deadline.instant())
+        let at = now.plus(pause);
+        let others_until = self.fairness.as_ref().map_or(at, Fairness::others_until);
+        at.max(others_until).min(limits.deadline.instant())
     }
 
     /// A waiter looks again at this instant. A server that answered the first one is not asked until then, and so not silent.
@@ -370,10 +375,14 @@ impl<W: Clone, O> Turns<W, O> {
     /// pauses, its look is not late, and others do not have their turn.
     pub fn hands_over(&mut self, now: BootInstant) -> Option<O> {
         let is_late = now >= self.due.plus(BRIEFLY_LATE);
-        if self.offer.is_none() || is_late || !self.fairness.may_continue(now) {
+        if self.offer.is_none() || is_late {
             return None;
         }
-        self.fairness.counts(now);
+        let fairness = self.fairness.get_or_insert_default();
+        if !fairness.may_continue(now) {
+            return None;
+        }
+        fairness.counts(now);
         self.offer.take()
     }
 }

@@ -143,7 +143,7 @@ impl Link {
         let (way, bytes) = (request.short.way, request.short.call.len());
         let batches = self.batches.of(way);
         let member = BatchMember { request: request.clone() };
-        let (Joined { place, sees_to_it }, waiting) = {
+        let (Joined { place, sees_to_it, .. }, waiting) = {
             let mut batch = batches.batch();
             (batch.join(member, bytes), batch.len())
         };

@@ -75,7 +75,7 @@ impl<T: Send + 'static> FanOut<T> {
     /// The next answer; `None` when all have come, or none in time although the requests themselves end then.
     ///
     /// # Cancel safety
-    /// As [`next`](FanOut::next).
+    /// May be dropped: no answer is lost.
     pub(in crate::quorum) async fn next_until(&mut self, until: BootInstant) -> Option<(usize, T)> {
         tokio::select! {
             biased;

@@ -1,4 +1,7 @@
 //! The events of a history, one a line. `docs/histories.md` tells the format for readers in other languages.
+//!
+//! Events and kinds of lock may be added. The steps of a call and the phases of a fault are complete, and the structs are made by
+//! literals, so that a new field of one is a breaking change.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +27,7 @@ pub struct Event {
 /// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum What {
     /// The beginning of a run.
     Run(Box<Run>),
@@ -167,6 +171,7 @@ fn is_one(number: &u32) -> bool {
 /// The kinds of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Kind {
     /// Exclusive.
     Mutex,

@@ -6,6 +6,7 @@ use super::jute::{JuteReader, Writer};
 
 /// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NodeKind {
     /// Stays until it is deleted.
     Persistent,

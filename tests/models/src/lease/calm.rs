@@ -15,7 +15,7 @@ impl LeaseLock {
     /// is exact, and a state without a way on is its own witness.
     pub(super) fn comes_to_rest(&self, state: &State) -> bool {
         let mut state = state.clone();
-        let mut poked = vec![false; state.clients.len()];
+        let mut asked = vec![false; state.clients.len()];
         let mut actions = Vec::new();
         for _ in 0..ENOUGH {
             if state.clients.iter().all(|client| client.is_over()) {
@@ -24,11 +24,11 @@ impl LeaseLock {
             actions.clear();
             self.actions(&state, &mut actions);
             // Time can always pass.
-            let next = actions.drain(..).min_by_key(|action| urgency(&state, &poked, *action));
+            let next = actions.drain(..).min_by_key(|action| urgency(&state, &asked, *action));
             let Some(action) = next else { return false };
             match action {
-                Action::Tick => poked.fill(false),
-                Action::Poke(at) => poked[at] = true,
+                Action::Tick => asked.fill(false),
+                Action::Heartbeat(at) => asked[at] = true,
                 _ => {}
             }
             self.step(&mut state, action);
@@ -38,12 +38,12 @@ impl LeaseLock {
 }
 
 /// First what is under way, then what a client does by itself, then time; never what goes wrong.
-fn urgency(state: &State, poked: &[bool], action: Action) -> u8 {
+fn urgency(state: &State, asked: &[bool], action: Action) -> u8 {
     match action {
         Action::Serve(_) | Action::ServeFormer(_) | Action::Hear(_) | Action::HearPush(..) => 0,
         Action::Start(_) => 1,
         Action::Leave(at) if matches!(state.clients[at].phase, Phase::Holding { .. }) => 1,
-        Action::Poke(at) if !poked[at] => 2,
+        Action::Heartbeat(at) if !asked[at] => 2,
         Action::Tick => 3,
         _ => 4,
     }

@@ -20,7 +20,7 @@ pub(super) struct Client {
     waiters: Waiters<OneLock, ()>,
     /// The age of each request whose answer is awaited.
     asking: Option<u8>,
-    poking: Option<(DueHeartbeat<OneLock>, u8)>,
+    heartbeat: Option<(DueHeartbeat<OneLock>, u8)>,
     renewing: Option<u8>,
 }
 
@@ -45,21 +45,21 @@ pub(super) enum Phase {
 
 impl Hash for Client {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let poking = self.poking.as_ref().map(|(_, age)| age);
-        (self.nonce, &self.phase, &self.waiters, self.asking, poking, self.renewing).hash(state);
+        let heartbeat = self.heartbeat.as_ref().map(|(_, age)| age);
+        (self.nonce, &self.phase, &self.waiters, self.asking, heartbeat, self.renewing).hash(state);
     }
 }
 
 impl Client {
     pub(super) fn new(client: u8) -> Self {
         let nonce = Nonce { client, attempt: 0 };
-        Self { nonce, phase: Phase::Idle, waiters: Waiters::default(), asking: None, poking: None, renewing: None }
+        Self { nonce, phase: Phase::Idle, waiters: Waiters::default(), asking: None, heartbeat: None, renewing: None }
     }
 
     pub(super) fn tick(&mut self) {
         let older = |age: &mut u8| *age = (*age + 1).min(TTL);
-        let poking = self.poking.as_mut().map(|(_, age)| age);
-        [self.asking.as_mut(), poking, self.renewing.as_mut()].into_iter().flatten().for_each(older);
+        let heartbeat = self.heartbeat.as_mut().map(|(_, age)| age);
+        [self.asking.as_mut(), heartbeat, self.renewing.as_mut()].into_iter().flatten().for_each(older);
         let due = |at: BootInstant| if at == BootInstant::FAR_FUTURE { at } else { at.minus(TICK) };
         self.waiters.map_instants(|at| at.minus(TICK), due);
         if let Phase::Holding { left, lapsed, .. } = &mut self.phase {
@@ -90,8 +90,8 @@ impl Client {
     }
 
     /// As soon as the machine says so.
-    pub(super) fn may_poke(&self) -> bool {
-        self.waiters.next(NOW) <= NOW && self.poking.is_none()
+    pub(super) fn may_send_heartbeat(&self) -> bool {
+        self.waiters.next(NOW) <= NOW && self.heartbeat.is_none()
     }
 
     /// Whether a request of its own for the lock is under way.
@@ -122,9 +122,9 @@ impl Client {
         link.requests.push(Request::Acquire(self.nonce));
     }
 
-    pub(super) fn poke(&mut self, link: &mut Link) {
-        self.poking = self.waiters.due(NOW, 1).0.pop().map(|due| (due, 0));
-        link.requests.push(Request::Poke(self.nonce));
+    pub(super) fn send_heartbeat(&mut self, link: &mut Link) {
+        self.heartbeat = self.waiters.due(NOW, 1).0.pop().map(|due| (due, 0));
+        link.requests.push(Request::Heartbeat(self.nonce));
     }
 
     pub(super) fn renew(&mut self, link: &mut Link) {
@@ -151,13 +151,13 @@ impl Client {
             link.pushes.clear();
         }
         self.phase = Phase::Ending(last);
-        (self.asking, self.poking, self.renewing) = (None, None, None);
+        (self.asking, self.heartbeat, self.renewing) = (None, None, None);
     }
 
     /// The connection broke, and there is a new one.
     pub(super) fn reconnected(&mut self, link: &mut Link, mutant: Option<Mutant>) {
         self.renewing = None;
-        if let Some((due, _)) = self.poking.take() {
+        if let Some((due, _)) = self.heartbeat.take() {
             let error = Error::indeterminate(ErrorPhase::Wait, "the connection broke");
             // What will pass by itself is told to nobody.
             let _ = self.waiters.failed(NOW, &due, &error);
@@ -201,8 +201,8 @@ impl Client {
                     self.listen(link, mutant);
                 }
             }
-            Reply::Poked { known, queued, last, grant } => {
-                let Some((due, age)) = self.poking.take() else { return };
+            Reply::Heartbeat { known, queued, last, grant } => {
+                let Some((due, age)) = self.heartbeat.take() else { return };
                 let sent_at = if is(Mutant::QuestionFromReply) { NOW } else { ago(age) };
                 let last = if is(Mutant::PushWithoutFloor) { 0 } else { u64::from(last) };
                 let grants = grant.into_iter().filter_map(|(token, left)| self.grant(token, left)).collect();

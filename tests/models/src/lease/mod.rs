@@ -86,7 +86,7 @@ pub enum Action {
     /// An attempt begins.
     Start(usize),
     /// The waiter asks how things stand.
-    Poke(usize),
+    Heartbeat(usize),
     /// The holder renews its lease.
     Renew(usize),
     /// The waiter gives up, or the holder releases.
@@ -105,8 +105,8 @@ impl LeaseLock {
             Phase::Waiting | Phase::Holding { .. } => actions.push(Action::Leave(at)),
             Phase::Ending(_) | Phase::Done | Phase::Crashed => {}
         }
-        if client.may_poke() && self.may_overlap(client) && self.mutant != Some(Mutant::NoPoke) {
-            actions.push(Action::Poke(at));
+        if client.may_send_heartbeat() && self.may_overlap(client) && self.mutant != Some(Mutant::NoHeartbeats) {
+            actions.push(Action::Heartbeat(at));
         }
         if client.may_renew() {
             actions.push(Action::Renew(at));
@@ -183,7 +183,7 @@ impl LeaseLock {
                 links[at].pushes.remove(push);
             }
             Action::Start(at) => clients[at].start(&mut links[at]),
-            Action::Poke(at) => clients[at].poke(&mut links[at]),
+            Action::Heartbeat(at) => clients[at].send_heartbeat(&mut links[at]),
             Action::Renew(at) => clients[at].renew(&mut links[at]),
             Action::Leave(at) => clients[at].leave(&mut links[at], self.attempts, self.mutant),
             Action::Cut(at) => {

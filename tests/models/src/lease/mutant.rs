@@ -24,7 +24,7 @@ pub enum Mutant {
     /// A hand-over keeps the token.
     TokenKept,
     /// Nobody asks for a lock on which it waits.
-    NoPoke,
+    NoHeartbeats,
     /// A waiter that learns that its place is gone does not ask again.
     PlaceNotRetaken,
     /// An acquisition that is given up is not undone.

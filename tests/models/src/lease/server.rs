@@ -54,7 +54,7 @@ impl Run<'_> {
         match request {
             Request::Kill => Reply::Killed,
             Request::Acquire(nonce) => self.acquire(nonce),
-            Request::Poke(nonce) => self.poke(nonce),
+            Request::Heartbeat(nonce) => self.heartbeat(nonce),
             Request::Renew(nonce) => self.renew(nonce),
             Request::Release(nonce) => self.release(nonce),
             Request::Cancel(nonce) => self.cancel(nonce),
@@ -88,7 +88,7 @@ impl Run<'_> {
     }
 
     /// `heartbeat.lua`
-    fn poke(&mut self, nonce: Nonce) -> Reply {
+    fn heartbeat(&mut self, nonce: Nonce) -> Reply {
         let known = self.server.alive[usize::from(nonce.client)].is_some();
         if known {
             self.sign(nonce);
@@ -96,7 +96,7 @@ impl Run<'_> {
         self.promote();
         let grant = self.server.lock.as_ref().filter(|grant| grant.nonce == nonce);
         let grant = grant.map(|grant| (grant.token, grant.left));
-        Reply::Poked { known, queued: self.server.queue.contains(&nonce), last: self.server.last_token, grant }
+        Reply::Heartbeat { known, queued: self.server.queue.contains(&nonce), last: self.server.last_token, grant }
     }
 
     /// `mutex/renew.lua`

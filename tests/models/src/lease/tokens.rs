@@ -30,7 +30,7 @@ fn each(state: &mut State, mut see: impl FnMut(&mut u8)) {
 fn of_link(link: &mut Link) -> impl Iterator<Item = &mut u8> {
     let replies = link.replies.iter_mut().flat_map(|reply| match reply {
         Reply::Granted { token, .. } | Reply::Queued { last: token, .. } => [Some(token), None],
-        Reply::Poked { last, grant, .. } => [Some(last), grant.as_mut().map(|(token, _)| token)],
+        Reply::Heartbeat { last, grant, .. } => [Some(last), grant.as_mut().map(|(token, _)| token)],
         _ => [None, None],
     });
     let replies = replies.flatten();

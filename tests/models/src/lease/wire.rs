@@ -16,7 +16,7 @@ pub(super) enum Request {
     /// `CLIENT KILL` of this client's former connections, see `client/link/predecessors/mod.rs`.
     Kill,
     Acquire(Nonce),
-    Poke(Nonce),
+    Heartbeat(Nonce),
     Renew(Nonce),
     Release(Nonce),
     Cancel(Nonce),
@@ -36,7 +36,7 @@ pub(super) enum Reply {
         last: u8,
         known: bool,
     },
-    Poked {
+    Heartbeat {
         known: bool,
         queued: bool,
         last: u8,

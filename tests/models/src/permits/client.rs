@@ -9,7 +9,7 @@ use lock_zk::machine::{
 
 use super::Mutant;
 use super::process::{Process, Waiter};
-use super::server::{Lease, Place, Reply, Request, Seat};
+use super::server::{AttemptId, Lease, Place, Reply, Request};
 
 /// Time does not matter here.
 const NOW: BootInstant = BootInstant::FAR_FUTURE;
@@ -17,7 +17,7 @@ const NOW: BootInstant = BootInstant::FAR_FUTURE;
 /// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Client {
-    pub(super) seat: Seat,
+    pub(super) id: AttemptId,
     limit: u8,
     pub(super) phase: Phase,
     contention: Contention<u8>,
@@ -54,7 +54,7 @@ pub(super) enum Phase {
     Holding,
     /// The permits are being handed over to this one.
     HandingOver {
-        successor: Seat,
+        successor: AttemptId,
         next: Option<Waiter>,
     },
     /// Every node is being removed.
@@ -64,10 +64,10 @@ pub(super) enum Phase {
 }
 
 impl Client {
-    pub(super) fn new(seat: Seat, limit: u8) -> Self {
+    pub(super) fn new(id: AttemptId, limit: u8) -> Self {
         let contention = Contention::new(Way::Append);
         let (requests, replies) = (Vec::new(), Vec::new());
-        Self { seat, limit, phase: Phase::Idle, contention, behind: None, requests, replies }
+        Self { id, limit, phase: Phase::Idle, contention, behind: None, requests, replies }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -85,7 +85,7 @@ impl Client {
     /// Whether this answer still tells it something.
     pub(super) fn awaits(&self, reply: &Reply) -> bool {
         match self.phase {
-            Phase::Leaving | Phase::GivingBack => *reply == Reply::Removed(self.seat),
+            Phase::Leaving | Phase::GivingBack => *reply == Reply::Removed(self.id),
             Phase::HandingOver { .. } => matches!(reply, Reply::Made | Reply::Missing),
             Phase::Idle | Phase::Done | Phase::Crashed => false,
             _ => true,
@@ -99,7 +99,7 @@ impl Client {
         }
         let taking = Taking::without_place();
         self.phase = Phase::Taking { taking, at: TakingAction::Make, place: None };
-        let claim = [Request::Claim(self.seat), Request::ListLeases];
+        let claim = [Request::Claim(self.id), Request::ListLeases];
         match mutant {
             Some(Mutant::CountsBefore) => self.requests.extend(claim.into_iter().rev()),
             _ => self.requests.extend(claim),
@@ -111,12 +111,12 @@ impl Client {
         self.phase = Phase::Contending;
         match action {
             Action::Ask(Wanted::Append) => {
-                self.requests.push(Request::Append(self.seat));
+                self.requests.push(Request::Append(self.id));
                 self.requests.extend((!process.knows_last()).then_some(Request::ListQueue));
             }
             Action::Ask(Wanted::Find) => {
-                process.forget(self.seat, None);
-                self.requests.push(Request::FindPlace(self.seat));
+                process.forget(self.id, None);
+                self.requests.push(Request::FindPlace(self.id));
             }
             Action::Ask(Wanted::List) => self.requests.push(Request::ListQueue),
             Action::Stand(QueuePosition::First(_)) => {
@@ -124,7 +124,7 @@ impl Client {
                 self.phase = Phase::Counting;
                 self.requests.push(Request::ListLeases);
             }
-            Action::Stand(QueuePosition::Behind(place)) if process.wait(place.zxid, self.seat) => {
+            Action::Stand(QueuePosition::Behind(place)) if process.wait(place.zxid, self.id) => {
                 self.open_to_permits(process);
                 self.phase = Phase::Following(place.zxid);
             }
@@ -133,7 +133,7 @@ impl Client {
                 self.phase = Phase::Watching;
                 self.requests.push(Request::WatchPlace(place.zxid));
             }
-            Action::Stand(QueuePosition::Missing) if process.close(self.seat) => {
+            Action::Stand(QueuePosition::Missing) if process.close(self.id) => {
                 self.contend(Event::Rejoin, process);
             }
             // Permits are handed over to it: it is told.
@@ -163,12 +163,12 @@ impl Client {
             // Behind a claim the listing is on its way.
             TakingAction::Count if event == TakingEvent::Made => {}
             TakingAction::Count => self.requests.push(Request::ListLeases),
-            TakingAction::Find => self.requests.push(Request::FindLease(self.seat)),
+            TakingAction::Find => self.requests.push(Request::FindLease(self.id)),
             TakingAction::Taken => self.phase = Phase::Holding,
             TakingAction::GiveBack if mutant == Some(Mutant::KeepsTooMany) => self.contend(Event::Begin, process),
             TakingAction::GiveBack => {
                 self.phase = Phase::GivingBack;
-                self.requests.push(Request::Remove(self.seat));
+                self.requests.push(Request::Remove(self.id));
             }
             TakingAction::InVain if place.is_none() => self.contend(Event::Begin, process),
             TakingAction::InVain => self.contend(Event::Look, process),
@@ -179,8 +179,8 @@ impl Client {
 
     /// Puts permits into the place of the node.
     fn exchange(&mut self, place: Option<u8>, process: &Process) {
-        self.behind = process.behind(self.seat);
-        self.requests.extend(place.map(|zxid| Request::Exchange(self.seat, zxid)));
+        self.behind = process.behind(self.id);
+        self.requests.extend(place.map(|zxid| Request::Exchange(self.id, zxid)));
     }
 
     /// Goes on with what has come of permits that were to be handed over.
@@ -188,7 +188,7 @@ impl Client {
         let place = self.contention.node().copied();
         match outcome {
             TakingEvent::Made => {
-                process.moved_on(self.seat, next);
+                process.moved_on(self.id, next);
                 self.take(Taking::in_place(false), place, outcome, process, mutant);
             }
             TakingEvent::Unanswered if mutant != Some(Mutant::LostIsRefused) => {
@@ -200,7 +200,7 @@ impl Client {
 
     fn open_to_permits(&self, process: &mut Process) {
         if let Some(place) = self.contention.node() {
-            process.open_to_permits((self.seat, *place));
+            process.open_to_permits((self.id, *place));
         }
     }
 
@@ -209,23 +209,23 @@ impl Client {
         if mutant == Some(Mutant::NoUndo) && matches!(self.phase, Phase::Taking { place: None, .. }) {
             return self.end(attempts);
         }
-        let successor = if self.phase == Phase::Holding { process.successor(self.seat, mutant) } else { None };
+        let successor = if self.phase == Phase::Holding { process.successor(self.id, mutant) } else { None };
         if let Some((successor, place)) = successor {
             self.phase = Phase::HandingOver { successor, next: process.behind(successor) };
-            self.requests.push(Request::HandOver { holder: self.seat, successor, place });
+            self.requests.push(Request::HandOver { holder: self.id, successor, place });
             return self.replies.clear();
         }
-        process.close(self.seat);
+        process.close(self.id);
         self.phase = Phase::Leaving;
-        self.requests.push(Request::Remove(self.seat));
+        self.requests.push(Request::Remove(self.id));
         // Answers that are still under way are not listened to.
         self.replies.clear();
     }
 
     fn end(&mut self, attempts: u8) {
-        self.seat.attempt += 1;
+        self.id.attempt += 1;
         self.contention = Contention::new(Way::Append);
-        self.phase = if self.seat.attempt == attempts { Phase::Done } else { Phase::Idle };
+        self.phase = if self.id.attempt == attempts { Phase::Done } else { Phase::Idle };
     }
 
     /// The connection broke: the session goes on with another server, which refuses what the former one still has.
@@ -244,29 +244,29 @@ impl Client {
             Phase::HandingOver { successor, next } => {
                 process.receive(successor, TakingEvent::Unanswered, next);
                 self.phase = Phase::Leaving;
-                self.requests.push(Request::Remove(self.seat));
+                self.requests.push(Request::Remove(self.id));
             }
-            Phase::Leaving | Phase::GivingBack => self.requests.push(Request::Remove(self.seat)),
+            Phase::Leaving | Phase::GivingBack => self.requests.push(Request::Remove(self.id)),
             Phase::Idle | Phase::Receiving | Phase::Following(_) | Phase::Holding | Phase::Done | Phase::Crashed => {}
         }
     }
 
     pub(super) fn crash(&mut self) {
-        *self = Self { phase: Phase::Crashed, ..Self::new(self.seat, self.limit) };
+        *self = Self { phase: Phase::Crashed, ..Self::new(self.id, self.limit) };
     }
 
     fn is_enough(&self, leases: &[Lease]) -> bool {
-        leases.iter().map(|lease| lease.seat.weight).sum::<u8>() + self.seat.weight <= self.limit
+        leases.iter().map(|lease| lease.id.weight).sum::<u8>() + self.id.weight <= self.limit
     }
 
     pub(super) fn hear(&mut self, reply: Reply, attempts: u8, process: &mut Process, mutant: Option<Mutant>) {
         match (reply, self.phase.clone()) {
             (Reply::Made, Phase::Taking { taking, at: TakingAction::Make, place }) => {
                 let late = mutant == Some(Mutant::TellsLatecomers);
-                let next = if late { process.behind(self.seat) } else { self.behind };
+                let next = if late { process.behind(self.id) } else { self.behind };
                 match place {
-                    Some(_) => process.moved_on(self.seat, next),
-                    None => process.forget(self.seat, None),
+                    Some(_) => process.moved_on(self.id, next),
+                    None => process.forget(self.id, None),
                 }
                 self.take(taking, place, TakingEvent::Made, process, mutant);
                 if let (Some(Mutant::CountsBefore), None) = (mutant, place) {
@@ -282,7 +282,7 @@ impl Client {
             }
             (Reply::FoundLease(found), Phase::Taking { taking, at: TakingAction::Find, place }) => {
                 if found {
-                    process.forget(self.seat, None);
+                    process.forget(self.id, None);
                 }
                 self.take(taking, place, TakingEvent::Found(found), process, mutant);
             }
@@ -295,9 +295,9 @@ impl Client {
             (Reply::Leases(leases), Phase::Taking { taking, at: TakingAction::Count, place }) => {
                 let nodes = leases.iter().map(|lease| PermitNode {
                     number: lease.number,
-                    permits: lease.seat.weight.into(),
+                    permits: lease.id.weight.into(),
                     may_have_moved: false,
-                    is_ours: lease.seat == self.seat,
+                    is_ours: lease.id == self.id,
                 });
                 let is_within = is_within(self.limit.into(), nodes);
                 self.take(taking, place, TakingEvent::Counted(is_within), process, mutant);
@@ -323,9 +323,7 @@ impl Client {
             (Reply::Changed | Reply::NoNode, Phase::Watching) => self.contend(Event::Look, process),
             (Reply::Leases(leases), Phase::Counting | Phase::WatchingLeases) => match self.contention.node() {
                 // Permits are handed over to it: it is told.
-                Some(_)
-                    if self.is_enough(&leases) && !process.close(self.seat) && mutant != Some(Mutant::TakesBoth) =>
-                {
+                Some(_) if self.is_enough(&leases) && !process.close(self.id) && mutant != Some(Mutant::TakesBoth) => {
                     self.phase = Phase::Receiving;
                 }
                 Some(zxid) if self.is_enough(&leases) => {
@@ -350,17 +348,15 @@ impl Client {
             (Reply::Missing, Phase::HandingOver { successor, next }) => {
                 process.receive(successor, TakingEvent::Missing, next);
                 self.phase = Phase::Leaving;
-                self.requests.push(Request::Remove(self.seat));
+                self.requests.push(Request::Remove(self.id));
             }
-            (Reply::HandedOver { successor, outcome, next }, phase)
-                if successor == self.seat && phase.may_receive() =>
-            {
+            (Reply::HandedOver { successor, outcome, next }, phase) if successor == self.id && phase.may_receive() => {
                 process.heard(successor);
                 self.receive(outcome, next, process, mutant);
             }
             (Reply::Removed(_), Phase::GivingBack) => self.contend(Event::Begin, process),
             (Reply::Removed(_), Phase::Leaving) => {
-                process.forget(self.seat, None);
+                process.forget(self.id, None);
                 self.end(attempts);
             }
             // Answers to what is no longer asked.

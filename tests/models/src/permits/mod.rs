@@ -22,7 +22,7 @@ use stateright::{Model, Property};
 
 use client::{Client, Phase};
 use process::Process;
-use server::{Reply, Seat, Server};
+use server::{AttemptId, Reply, Server};
 
 pub use mutant::Mutant;
 
@@ -108,17 +108,17 @@ impl Permits {
         for (at, process) in processes.iter_mut().enumerate() {
             for told in process.take_received() {
                 let Reply::HandedOver { successor, .. } = told else { continue };
-                match clients.iter_mut().find(|client| client.seat == successor && client.phase != Phase::Leaving) {
+                match clients.iter_mut().find(|client| client.id == successor && client.phase != Phase::Leaving) {
                     Some(client) => client.replies.push(told),
                     None => process.heard(successor),
                 }
             }
             for (place, first) in process.take_gone() {
                 let waits = |client: &&mut Client| {
-                    self.process(client.seat.client) == at && client.phase == Phase::Following(place.zxid)
+                    self.process(client.id.client) == at && client.phase == Phase::Following(place.zxid)
                 };
                 for client in clients.iter_mut().filter(waits) {
-                    client.replies.push(Reply::Gone { is_first: first == Some(client.seat) });
+                    client.replies.push(Reply::Gone { is_first: first == Some(client.id) });
                 }
             }
         }
@@ -135,7 +135,7 @@ impl Permits {
         match action {
             Action::Serve(at) => {
                 let request = clients[at].requests.remove(0);
-                let (reply, told) = server.carry_out(clients[at].seat.client, request, self.mutant);
+                let (reply, told) = server.carry_out(clients[at].id.client, request, self.mutant);
                 let heard = reply.filter(|reply| clients[at].awaits(reply));
                 clients[at].replies.extend(heard);
                 tell(clients, &told);
@@ -149,13 +149,13 @@ impl Permits {
             Action::Leave(at) => clients[at].leave(self.attempts, &mut processes[process(at)], self.mutant),
             Action::Cut(at) => {
                 state.cuts -= 1;
-                server.forget(clients[at].seat.client);
+                server.forget(clients[at].id.client);
                 clients[at].reconnected(&mut processes[process(at)], self.mutant);
             }
             Action::Crash(at) => {
                 state.crashes -= 1;
                 clients[at].crash();
-                let told = server.end(clients[at].seat.client);
+                let told = server.end(clients[at].id.client);
                 tell(clients, &told);
             }
         }
@@ -179,8 +179,8 @@ impl Model for Permits {
     fn init_states(&self) -> Vec<State> {
         // A process dies as a whole; here it is the first client.
         assert!(self.local < 2 || self.crashes == 0, "one of several attempts of a process does not die by itself");
-        let seat = |(client, weight): (u8, &u8)| Seat { client, attempt: 0, weight: *weight };
-        let clients = (0..).zip(self.weights).map(|client| Client::new(seat(client), self.limit)).collect();
+        let id = |(client, weight): (u8, &u8)| AttemptId { client, attempt: 0, weight: *weight };
+        let clients = (0..).zip(self.weights).map(|client| Client::new(id(client), self.limit)).collect();
         let processes = vec![Process::default(); self.weights.len() + 1];
         vec![State { server: Server::default(), clients, processes, cuts: self.cuts, crashes: self.crashes }]
     }
@@ -200,16 +200,16 @@ impl Model for Permits {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always("within the limit", |model: &Self, state: &State| {
-                state.holders().map(|client| client.seat.weight).sum::<u8>() <= model.limit
+                state.holders().map(|client| client.id.weight).sum::<u8>() <= model.limit
             }),
             Property::always("holders have their permits", |_, state: &State| {
-                let has = |seat| state.server.leases.iter().any(|lease| lease.seat == seat);
-                state.holders().all(|client| has(client.seat))
+                let has = |id| state.server.leases.iter().any(|lease| lease.id == id);
+                state.holders().all(|client| has(client.id))
             }),
             Property::always("tokens grow", |_, state: &State| !state.server.token_went_back),
             Property::always("one grant each", |_, state: &State| {
                 let leases = &state.server.leases;
-                leases.iter().all(|one| leases.iter().filter(|two| two.seat == one.seat).count() == 1)
+                leases.iter().all(|one| leases.iter().filter(|two| two.id == one.id).count() == 1)
             }),
             Property::always("nothing is left", |_, state: &State| !state.has_residue()),
             Property::always("waiters get on", |model: &Self, state: &State| model.comes_to_rest(state)),
@@ -241,7 +241,7 @@ impl State {
     /// Whether a node of an attempt that has ended is at the servers, and nothing is under way that would remove it.
     fn has_residue(&self) -> bool {
         let server = &self.server;
-        let seats = server.queue.iter().map(|place| place.seat).chain(server.leases.iter().map(|lease| lease.seat));
-        seats.into_iter().any(|seat| seat.attempt < self.clients[usize::from(seat.client)].seat.attempt)
+        let seats = server.queue.iter().map(|place| place.id).chain(server.leases.iter().map(|lease| lease.id));
+        seats.into_iter().any(|id| id.attempt < self.clients[usize::from(id.client)].id.attempt)
     }
 }

@@ -3,25 +3,25 @@
 use lock_zk::machine::{Successor, TakingEvent};
 
 use super::Mutant;
-use super::server::{Place, Reply, Seat};
+use super::server::{AttemptId, Place, Reply};
 
 /// An attempt, and the place that it has.
-pub(super) type Waiter = (Seat, u8);
+pub(super) type Waiter = (AttemptId, u8);
 
 /// The places of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Process {
     /// Each place that is noted, and the attempt that came last to wait for it.
-    noted: Vec<(Place, Option<Seat>)>,
+    noted: Vec<(Place, Option<AttemptId>)>,
     /// The place that was noted last, while it is.
     last: Option<Place>,
     /// Places that are noted no longer, and the attempt that is told that it is first now.
-    gone: Vec<(Place, Option<Seat>)>,
+    gone: Vec<(Place, Option<AttemptId>)>,
     /// The successor of the permits, as `lock-zk` decides it.
     successor: Successor<Waiter>,
     /// The waiters to which permits may be handed over, and those to which they are being.
     open: Vec<Waiter>,
-    taken: Vec<Seat>,
+    taken: Vec<AttemptId>,
     /// The outcomes that successors are to be told.
     received: Vec<Reply>,
 }
@@ -40,33 +40,33 @@ impl Process {
     }
 
     /// Forgets the place of an attempt, if one is noted, and tells who waits for it.
-    pub(super) fn forget(&mut self, seat: Seat, first: Option<Seat>) {
-        let (gone, noted) = self.noted.drain(..).partition(|(place, _)| place.seat == seat);
+    pub(super) fn forget(&mut self, id: AttemptId, first: Option<AttemptId>) {
+        let (gone, noted) = self.noted.drain(..).partition(|(place, _)| place.id == id);
         self.noted = noted;
-        let gone: Vec<(Place, Option<Seat>)> = gone;
+        let gone: Vec<(Place, Option<AttemptId>)> = gone;
         for (place, _) in gone {
             self.last.take_if(|last| *last == place);
-            self.successor.left(&(seat, place.zxid));
+            self.successor.left(&(id, place.zxid));
             self.gone.push((place, first));
         }
     }
 
     /// Waits for a place; returns whether it is noted.
-    pub(super) fn wait(&mut self, zxid: u8, waiter: Seat) -> bool {
+    pub(super) fn wait(&mut self, zxid: u8, waiter: AttemptId) -> bool {
         let noted = self.noted.iter_mut().find(|(place, _)| place.zxid == zxid);
         noted.map(|(_, next)| *next = Some(waiter)).is_some()
     }
 
     /// Returns the attempt that came last to wait for the place of this one, if that has a place.
-    pub(super) fn behind(&self, seat: Seat) -> Option<Waiter> {
-        let next = self.noted.iter().find(|(place, _)| place.seat == seat).and_then(|(_, next)| *next)?;
-        self.noted.iter().find(|(place, _)| place.seat == next).map(|(place, _)| (next, place.zxid))
+    pub(super) fn behind(&self, id: AttemptId) -> Option<Waiter> {
+        let next = self.noted.iter().find(|(place, _)| place.id == id).and_then(|(_, next)| *next)?;
+        self.noted.iter().find(|(place, _)| place.id == next).map(|(place, _)| (next, place.zxid))
     }
 
     /// Notes that the first in the queue has its permits in the place of its node.
-    pub(super) fn moved_on(&mut self, seat: Seat, next: Option<Waiter>) {
+    pub(super) fn moved_on(&mut self, id: AttemptId, next: Option<Waiter>) {
         self.successor.moved_on(next);
-        self.forget(seat, next.map(|(next, _)| next));
+        self.forget(id, next.map(|(next, _)| next));
     }
 
     /// Permits may be handed over to this waiter.
@@ -77,13 +77,13 @@ impl Process {
     }
 
     /// Permits may not be handed over to it any more; false if they are being.
-    pub(super) fn close(&mut self, seat: Seat) -> bool {
-        self.open.retain(|(one, _)| *one != seat);
-        !self.taken.contains(&seat)
+    pub(super) fn close(&mut self, id: AttemptId) -> bool {
+        self.open.retain(|(one, _)| *one != id);
+        !self.taken.contains(&id)
     }
 
     /// Returns the successor to which a holder of so many permits hands them over. Nobody else can from then on.
-    pub(super) fn successor(&mut self, holder: Seat, mutant: Option<Mutant>) -> Option<Waiter> {
+    pub(super) fn successor(&mut self, holder: AttemptId, mutant: Option<Mutant>) -> Option<Waiter> {
         let successor = match mutant {
             Some(Mutant::HandsOverUncounted) => self.open.first().copied(),
             _ => self.successor.waiter().copied(),
@@ -98,12 +98,12 @@ impl Process {
     }
 
     /// Tells a successor what has come of the permits. It stays taken until it hears.
-    pub(super) fn receive(&mut self, successor: Seat, outcome: TakingEvent, next: Option<Waiter>) {
+    pub(super) fn receive(&mut self, successor: AttemptId, outcome: TakingEvent, next: Option<Waiter>) {
         self.received.push(Reply::HandedOver { successor, outcome, next });
     }
 
     /// The successor has heard, or has ended.
-    pub(super) fn heard(&mut self, successor: Seat) {
+    pub(super) fn heard(&mut self, successor: AttemptId) {
         self.taken.retain(|one| *one != successor);
     }
 
@@ -113,7 +113,7 @@ impl Process {
     }
 
     /// Takes the places that are noted no longer.
-    pub(super) fn take_gone(&mut self) -> Vec<(Place, Option<Seat>)> {
+    pub(super) fn take_gone(&mut self) -> Vec<(Place, Option<AttemptId>)> {
         std::mem::take(&mut self.gone)
     }
 }

@@ -7,7 +7,7 @@ use super::Mutant;
 
 /// One attempt of one client, as it stands in a node's name, and the permits that it wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct AttemptId {
     pub(super) client: u8,
     pub(super) attempt: u8,
     pub(super) weight: u8,
@@ -16,7 +16,7 @@ pub(super) struct Seat {
 /// A node in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    pub(super) seat: Seat,
+    pub(super) id: AttemptId,
     pub(super) zxid: u8,
     /// Begins anew with the directory.
     pub(super) number: u8,
@@ -35,7 +35,7 @@ impl Member<u8> for Place {
 /// The permits of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
-    pub(super) seat: Seat,
+    pub(super) id: AttemptId,
     pub(super) number: i32,
     pub(super) token: u8,
 }
@@ -43,25 +43,25 @@ pub(super) struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Request {
     /// Makes permits if nobody is in the queue.
-    Claim(Seat),
-    Append(Seat),
+    Claim(AttemptId),
+    Append(AttemptId),
     ListQueue,
-    FindPlace(Seat),
+    FindPlace(AttemptId),
     /// Puts permits into the place of this node.
-    Exchange(Seat, u8),
+    Exchange(AttemptId, u8),
     /// Puts permits of a successor into the place of its node, and of a holder's permits.
     HandOver {
-        holder: Seat,
-        successor: Seat,
+        holder: AttemptId,
+        successor: AttemptId,
         place: u8,
     },
     ListLeases,
-    FindLease(Seat),
+    FindLease(AttemptId),
     WatchPlace(u8),
     /// Lists the permits, and watches them.
     WatchLeases,
-    /// Removes every node of a seat.
-    Remove(Seat),
+    /// Removes every node of an attempt.
+    Remove(AttemptId),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -81,14 +81,14 @@ pub(super) enum Reply {
     Gone {
         is_first: bool,
     },
-    /// The word of the same process on permits that were to be handed over to this seat.
+    /// The word of the same process on permits that were to be handed over to this attempt.
     HandedOver {
-        successor: Seat,
+        successor: AttemptId,
         outcome: TakingEvent,
-        next: Option<(Seat, u8)>,
+        next: Option<(AttemptId, u8)>,
     },
-    /// Every node of this seat is gone.
-    Removed(Seat),
+    /// Every node of this attempt is gone.
+    Removed(AttemptId),
 }
 
 /// The servers' state.
@@ -117,36 +117,36 @@ impl Server {
     ) -> (Option<Reply>, Vec<u8>) {
         let reply = match request {
             Request::Claim(_) if !self.queue.is_empty() && mutant != Some(Mutant::ClaimsBesideQueue) => Reply::Occupied,
-            Request::Claim(seat) => {
+            Request::Claim(id) => {
                 (self.last_zxid, self.last_place) = (self.last_zxid + 1, 0);
-                return (Some(Reply::Made), self.make(seat, self.last_zxid));
+                return (Some(Reply::Made), self.make(id, self.last_zxid));
             }
-            Request::Append(seat) => {
+            Request::Append(id) => {
                 (self.last_zxid, self.last_place) = (self.last_zxid + 1, self.last_place + 1);
-                let place = Place { seat, zxid: self.last_zxid, number: self.last_place };
+                let place = Place { id, zxid: self.last_zxid, number: self.last_place };
                 self.queue.push(place);
                 Reply::Appended(place)
             }
             Request::ListQueue => Reply::Queue(self.queue.clone()),
-            Request::FindPlace(seat) => Reply::FoundPlace(self.queue.iter().find(|place| place.seat == seat).copied()),
+            Request::FindPlace(id) => Reply::FoundPlace(self.queue.iter().find(|place| place.id == id).copied()),
             Request::Exchange(_, zxid) if self.queue.iter().all(|place| place.zxid != zxid) => Reply::Missing,
-            Request::Exchange(seat, zxid) => {
+            Request::Exchange(id, zxid) => {
                 let mut told = self.remove(|place| place.zxid == zxid, |_| false);
-                told.extend(self.make(seat, zxid));
+                told.extend(self.make(id, zxid));
                 return (Some(Reply::Made), told);
             }
             Request::HandOver { holder, successor, place } => {
                 let has_place = self.queue.iter().any(|one| one.zxid == place);
-                let is_held = self.leases.iter().any(|lease| lease.seat == holder);
+                let is_held = self.leases.iter().any(|lease| lease.id == holder);
                 if !is_held || !(has_place || mutant == Some(Mutant::HandsOverBesideQueue)) {
                     return (Some(Reply::Missing), Vec::new());
                 }
-                let mut told = self.remove(|one| one.zxid == place, |lease| lease.seat == holder);
+                let mut told = self.remove(|one| one.zxid == place, |lease| lease.id == holder);
                 told.extend(self.make(successor, place));
                 return (Some(Reply::Made), told);
             }
             Request::ListLeases => Reply::Leases(self.leases.clone()),
-            Request::FindLease(seat) => Reply::FoundLease(self.leases.iter().any(|lease| lease.seat == seat)),
+            Request::FindLease(id) => Reply::FoundLease(self.leases.iter().any(|lease| lease.id == id)),
             Request::WatchPlace(zxid) if self.queue.iter().any(|place| place.zxid == zxid) => {
                 self.watched_places.push((client, zxid));
                 return (None, Vec::new());
@@ -156,12 +156,9 @@ impl Server {
                 self.watching_leases.push(client);
                 Reply::Leases(self.leases.clone())
             }
-            Request::Remove(seat) => {
+            Request::Remove(id) => {
                 self.forget(client);
-                return (
-                    Some(Reply::Removed(seat)),
-                    self.remove(|place| place.seat == seat, |lease| lease.seat == seat),
-                );
+                return (Some(Reply::Removed(id)), self.remove(|place| place.id == id, |lease| lease.id == id));
             }
         };
         (Some(reply), Vec::new())
@@ -170,7 +167,7 @@ impl Server {
     /// The session of a client ends; returns who is to be told of a change.
     pub(super) fn end(&mut self, client: u8) -> Vec<u8> {
         self.forget(client);
-        self.remove(|place| place.seat.client == client, |lease| lease.seat.client == client)
+        self.remove(|place| place.id.client == client, |lease| lease.id.client == client)
     }
 
     /// Drops the watches of a client.
@@ -179,11 +176,11 @@ impl Server {
         self.watching_leases.retain(|other| *other != client);
     }
 
-    fn make(&mut self, seat: Seat, token: u8) -> Vec<u8> {
+    fn make(&mut self, id: AttemptId, token: u8) -> Vec<u8> {
         self.last_number += 1;
         self.token_went_back |= token <= self.last_token;
         self.last_token = token;
-        self.leases.push(Lease { seat, number: self.last_number, token });
+        self.leases.push(Lease { id, number: self.last_number, token });
         std::mem::take(&mut self.watching_leases)
     }
 

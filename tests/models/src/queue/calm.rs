@@ -40,7 +40,7 @@ fn rank(action: Action) -> u8 {
     match action {
         Action::Serve(_) | Action::Hear(_) => 0,
         Action::Reopen(_) => 1,
-        Action::Beat(_) => 2,
+        Action::Heartbeat(_) => 2,
         _ => 3,
     }
 }

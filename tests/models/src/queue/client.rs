@@ -6,7 +6,7 @@ use lock_core::clock::BootInstant;
 use lock_zk::machine::{Action, Contention, Event, QueuePosition, Role, SessionLease, Way};
 
 use super::Mutant;
-use super::ensemble::{Listed, Reply, Request, Seat, Session};
+use super::ensemble::{AttemptId, Listed, Reply, Request, Session};
 
 /// A tick, by a client's clock.
 const TICK: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Client {
-    pub(super) seat: Seat,
+    pub(super) id: AttemptId,
     pub(super) session: Session,
     /// The time for which a session lives without a heartbeat.
     timeout: u8,
@@ -22,7 +22,7 @@ pub(super) struct Client {
     /// The time for which the session is believed in, in ticks that have begun.
     left: u8,
     /// The sending of the heartbeat whose answer is awaited.
-    beat: Option<BootInstant>,
+    heartbeat: Option<BootInstant>,
     pub(super) phase: Phase,
     pub(super) contention: Contention<u8>,
     /// Its connection, which keeps its order.
@@ -57,12 +57,12 @@ fn lease(now: u8, timeout: u8) -> SessionLease {
 impl Client {
     pub(super) fn new(client: u8, role: Role, timeout: u8) -> Self {
         Self {
-            seat: Seat { client, attempt: 0, role },
+            id: AttemptId { client, attempt: 0, role },
             session: Session { client, number: 0 },
             timeout,
             lease: lease(0, timeout),
             left: timeout,
-            beat: None,
+            heartbeat: None,
             phase: Phase::Idle,
             contention: Contention::new(Way::Append),
             requests: Vec::new(),
@@ -96,8 +96,8 @@ impl Client {
     }
 
     /// As soon as there is something to gain, and something to lose.
-    pub(super) fn may_beat(&self) -> bool {
-        self.may_leave() && (1..self.timeout).contains(&self.left) && self.beat.is_none()
+    pub(super) fn may_send_heartbeat(&self) -> bool {
+        self.may_leave() && (1..self.timeout).contains(&self.left) && self.heartbeat.is_none()
     }
 
     /// Whether this answer still tells it something.
@@ -119,9 +119,9 @@ impl Client {
         self.phase = Phase::Contending;
         match action {
             Action::Ask(lock_zk::machine::Request::Append) => {
-                self.requests.extend([Request::Create(self.seat), Request::List]);
+                self.requests.extend([Request::Create(self.id), Request::List]);
             }
-            Action::Ask(lock_zk::machine::Request::Find) => self.requests.push(Request::Find(self.seat)),
+            Action::Ask(lock_zk::machine::Request::Find) => self.requests.push(Request::Find(self.id)),
             Action::Ask(lock_zk::machine::Request::List) => self.requests.push(Request::List),
             Action::Stand(QueuePosition::First(_)) => self.phase = Phase::Holding,
             Action::Stand(QueuePosition::Behind(node)) => {
@@ -138,9 +138,9 @@ impl Client {
         self.step(Event::Begin);
     }
 
-    pub(super) fn beat(&mut self, now: u8) {
-        self.beat = Some(at(now));
-        self.requests.push(Request::Beat);
+    pub(super) fn send_heartbeat(&mut self, now: u8) {
+        self.heartbeat = Some(at(now));
+        self.requests.push(Request::Heartbeat);
     }
 
     /// Gives up, or releases the lock.
@@ -154,19 +154,19 @@ impl Client {
             return self.end(attempts);
         }
         self.phase = Phase::Leaving;
-        self.requests.push(Request::Remove(self.seat));
+        self.requests.push(Request::Remove(self.id));
         // Answers that are still under way are not listened to.
         self.replies.clear();
-        self.beat = None;
+        self.heartbeat = None;
         self.contention = Contention::new(Way::Append);
     }
 
     fn end(&mut self, attempts: u8) {
-        self.seat.attempt += 1;
+        self.id.attempt += 1;
         self.contention = Contention::new(Way::Append);
-        self.beat = None;
+        self.heartbeat = None;
         self.phase = Phase::Idle;
-        if self.seat.attempt == attempts {
+        if self.id.attempt == attempts {
             self.phase = Phase::Done;
             (self.lease, self.left) = (lease(0, self.timeout), 0);
         }
@@ -176,14 +176,14 @@ impl Client {
     pub(super) fn reconnected(&mut self, mutant: Option<Mutant>) {
         self.requests.clear();
         self.replies.clear();
-        self.beat = None;
+        self.heartbeat = None;
         match self.phase {
             Phase::Contending if mutant == Some(Mutant::CreatedTwice) && self.contention.node().is_none() => {
                 self.start();
             }
             Phase::Contending => self.step(Event::Unanswered),
             Phase::Watching => self.step(Event::Look),
-            Phase::Leaving => self.requests.push(Request::Remove(self.seat)),
+            Phase::Leaving => self.requests.push(Request::Remove(self.id)),
             _ => {}
         }
     }
@@ -192,7 +192,7 @@ impl Client {
     pub(super) fn reopened(&mut self, now: u8, mutant: Option<Mutant>) {
         self.session.number += 1;
         (self.lease, self.left) = (lease(now, self.timeout), self.timeout);
-        self.beat = None;
+        self.heartbeat = None;
         self.requests.clear();
         self.replies.clear();
         match self.phase {
@@ -204,7 +204,7 @@ impl Client {
             Phase::Holding | Phase::Leaving => {
                 self.contention = Contention::new(Way::Append);
                 self.phase = Phase::Leaving;
-                self.requests.push(Request::Remove(self.seat));
+                self.requests.push(Request::Remove(self.id));
             }
             Phase::Idle | Phase::Done | Phase::Crashed => {}
         }
@@ -213,17 +213,17 @@ impl Client {
     pub(super) fn crash(&mut self) {
         *self = Self {
             session: self.session,
-            seat: self.seat,
+            id: self.id,
             phase: Phase::Crashed,
             left: 0,
-            ..Self::new(0, self.seat.role, self.timeout)
+            ..Self::new(0, self.id.role, self.timeout)
         };
     }
 
     pub(super) fn hear(&mut self, reply: Reply, now: u8, attempts: u8, mutant: Option<Mutant>) {
         match (reply, self.phase) {
-            (Reply::Beaten, _) => {
-                if let Some(sent_at) = self.beat.take() {
+            (Reply::Heartbeat, _) => {
+                if let Some(sent_at) = self.heartbeat.take() {
                     let late = mutant == Some(Mutant::DeadlineFromReply);
                     self.lease.answered(if late { at(now) } else { sent_at }, at(now));
                     self.look(now);

@@ -14,7 +14,7 @@ pub(super) struct Session {
 
 /// One attempt of one client, as it stands in a node's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct AttemptId {
     pub(super) client: u8,
     pub(super) attempt: u8,
     pub(super) role: Role,
@@ -23,7 +23,7 @@ pub(super) struct Seat {
 /// A node in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Node {
-    pub(super) seat: Seat,
+    pub(super) id: AttemptId,
     pub(super) session: Session,
     /// The transaction that made it.
     pub(super) zxid: u8,
@@ -58,14 +58,14 @@ struct Life {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Request {
-    Create(Seat),
+    Create(AttemptId),
     List,
-    /// The node of a seat, behind a `sync`.
-    Find(Seat),
+    /// The node of an attempt, behind a `sync`.
+    Find(AttemptId),
     Watch(u8),
-    /// Every node of a seat, of whatever session.
-    Remove(Seat),
-    Beat,
+    /// Every node of an attempt, of whatever session.
+    Remove(AttemptId),
+    Heartbeat,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ pub(super) enum Reply {
     /// The event, not an answer.
     Gone,
     Removed,
-    Beaten,
+    Heartbeat,
     Expired,
 }
 
@@ -139,49 +139,49 @@ impl Ensemble {
             return (Some(Reply::Expired), Vec::new());
         }
         let reply = match request {
-            Request::Create(seat) => self.create(seat, session, mutant),
+            Request::Create(id) => self.create(id, session, mutant),
             Request::List => Reply::Listed(self.listed()),
-            Request::Find(seat) => self.find(seat, session, mutant),
+            Request::Find(id) => self.find(id, session, mutant),
             Request::Watch(zxid) if self.queue.iter().any(|node| node.zxid == zxid) => {
                 self.watches.push((session, zxid));
                 return (None, Vec::new());
             }
             Request::Watch(_) => Reply::NoNode,
-            Request::Remove(seat) => {
+            Request::Remove(id) => {
                 // Whoever removes its node waits for no other.
                 self.watches.retain(|(other, _)| *other != session);
-                let told = self.delete(|node| node.seat == seat);
+                let told = self.delete(|node| node.id == id);
                 return (Some(Reply::Removed), told);
             }
-            Request::Beat => {
+            Request::Heartbeat => {
                 if let Some(life) = self.sessions.iter_mut().find(|life| life.session == session) {
                     let heard = life.unheard.replace(0);
                     life.left = heard.map_or(life.left, |age| life.left.max(self.timeout - age));
                 }
-                Reply::Beaten
+                Reply::Heartbeat
             }
         };
         (Some(reply), Vec::new())
     }
 
     fn listed(&self) -> Vec<Listed> {
-        self.queue.iter().map(|node| Listed { zxid: node.zxid, role: node.seat.role }).collect()
+        self.queue.iter().map(|node| Listed { zxid: node.zxid, role: node.id.role }).collect()
     }
 
-    fn create(&mut self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {
+    fn create(&mut self, id: AttemptId, session: Session, mutant: Option<Mutant>) -> Reply {
         self.last_zxid += 1;
         // An empty directory may be cleared away by the servers, and the numbers of its nodes begin anew.
         let anew = mutant == Some(Mutant::TokenFromName) && self.queue.is_empty();
         let token = if anew { 1 } else { self.last_zxid };
         self.token_went_back |= token <= self.last_token;
         self.last_token = token;
-        self.queue.push(Node { seat, session, zxid: self.last_zxid });
+        self.queue.push(Node { id, session, zxid: self.last_zxid });
         Reply::Created { zxid: self.last_zxid }
     }
 
-    fn find(&self, seat: Seat, session: Session, mutant: Option<Mutant>) -> Reply {
+    fn find(&self, id: AttemptId, session: Session, mutant: Option<Mutant>) -> Reply {
         let any = mutant == Some(Mutant::FormerSession);
-        let mut found = self.queue.iter().filter(|node| node.seat == seat && (any || node.session == session));
+        let mut found = self.queue.iter().filter(|node| node.id == id && (any || node.session == session));
         Reply::Found(found.next().copied())
     }
 

@@ -71,7 +71,7 @@ pub enum Action {
     /// An attempt begins.
     Start(usize),
     /// The client shows life.
-    Beat(usize),
+    Heartbeat(usize),
     /// The waiter gives up, or the holder releases.
     Leave(usize),
     /// A client whose session is over opens another.
@@ -108,8 +108,8 @@ impl Queue {
         if client.may_leave() {
             actions.push(Action::Leave(at));
         }
-        if client.may_beat() {
-            actions.push(Action::Beat(at));
+        if client.may_send_heartbeat() {
+            actions.push(Action::Heartbeat(at));
         }
         if client.left() == 0 {
             actions.push(Action::Reopen(at));
@@ -151,7 +151,7 @@ impl Queue {
                 clients[at].hear(reply, state.now, self.attempts, self.mutant);
             }
             Action::Start(at) => clients[at].start(),
-            Action::Beat(at) => clients[at].beat(state.now),
+            Action::Heartbeat(at) => clients[at].send_heartbeat(state.now),
             Action::Leave(at) => clients[at].leave(self.attempts, self.mutant),
             Action::Reopen(at) => {
                 clients[at].reopened(state.now, self.mutant);
@@ -210,7 +210,7 @@ impl Model for Queue {
         let mut properties = vec![
             Property::always("exclusion", |model: &Self, state: &State| {
                 let mut believers = state.believers(model);
-                believers.all(|client| client.seat.role == Role::Read) || state.believers(model).count() <= 1
+                believers.all(|client| client.id.role == Role::Read) || state.believers(model).count() <= 1
             }),
             Property::always("belief is true", |model: &Self, state: &State| {
                 state.believers(model).all(|client| state.is_backed(client))
@@ -218,9 +218,9 @@ impl Model for Queue {
             Property::always("tokens grow", |_, state: &State| !state.ensemble.token_went_back),
             Property::always("one place each", |_, state: &State| {
                 let queue = &state.ensemble.queue;
-                queue.iter().all(|one| {
-                    queue.iter().filter(|two| (two.seat, two.session) == (one.seat, one.session)).count() == 1
-                })
+                queue
+                    .iter()
+                    .all(|one| queue.iter().filter(|two| (two.id, two.session) == (one.id, one.session)).count() == 1)
             }),
             Property::always("nothing is left", |_, state: &State| !state.has_residue()),
             Property::always("waiters get on", |model: &Self, state: &State| model.comes_to_rest(state)),
@@ -257,7 +257,7 @@ impl State {
     fn is_backed(&self, client: &Client) -> bool {
         let queue = &self.ensemble.queue;
         let place = queue.iter().position(|node| Some(&node.zxid) == client.contention.node());
-        let together = |to| queue[..=to].iter().all(|node| node.seat.role == Role::Read);
+        let together = |to| queue[..=to].iter().all(|node| node.id.role == Role::Read);
         place.is_some_and(|place| place == 0 || together(place))
             && self.ensemble.lives_for(client.session).is_some_and(|left| left >= client.left())
     }
@@ -265,8 +265,8 @@ impl State {
     /// Whether a node of an attempt that has ended is in the queue.
     fn has_residue(&self) -> bool {
         self.ensemble.queue.iter().any(|node| {
-            let client = &self.clients[usize::from(node.seat.client)];
-            client.phase != Phase::Crashed && node.seat.attempt < client.seat.attempt
+            let client = &self.clients[usize::from(node.id.client)];
+            client.phase != Phase::Crashed && node.id.attempt < client.id.attempt
         })
     }
 }

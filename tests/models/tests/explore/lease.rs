@@ -38,7 +38,7 @@ refuted! {
     a_renewal_compares: BlindRenewal by "renewed by its holder only" in BROKEN_CONNECTION,
     an_acquisition_knows_its_nonce: ForgottenNonce by "one place each" in BROKEN_CONNECTION,
     a_hand_over_raises_the_token: TokenKept by "tokens grow" in BROKEN_CONNECTION,
-    waiters_ask: NoPoke by "waiters get on" in BROKEN_CONNECTION,
+    waiters_ask: NoHeartbeats by "waiters get on" in BROKEN_CONNECTION,
     a_lost_place_is_taken_again: PlaceNotRetaken by "waiters get on" in BROKEN_CONNECTION,
     what_is_given_up_is_undone: NoUndo by "nothing is left" in BROKEN_CONNECTION,
     undoing_takes_the_place_too: UndoLeavesPlace by "nothing is left" in BROKEN_CONNECTION,

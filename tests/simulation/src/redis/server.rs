@@ -71,13 +71,13 @@ impl Server {
             killed: killed.clone(),
             channels: Vec::new(),
         };
-        let seat = Seat { server: self, id: self.enter(client) };
+        let connection = Connection { server: self, id: self.enter(client) };
         let mut reader = BufReader::new(reader);
         let read = async {
             while let Some(command) = resp::read(&mut reader).await? {
                 self.store.borrow_mut().now = now();
                 let mut bytes = Vec::new();
-                self.answer(seat.id, &command).write(&mut bytes);
+                self.answer(connection.id, &command).write(&mut bytes);
                 if outgoing.send(bytes).is_err() {
                     break;
                 }
@@ -188,13 +188,13 @@ impl Server {
     }
 }
 
-/// A connection's place among the clients.
-struct Seat<'a> {
+/// A connection, which is one of the clients until it is dropped.
+struct Connection<'a> {
     server: &'a Server,
     id: u64,
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Connection<'_> {
     fn drop(&mut self) {
         self.server.clients.borrow_mut().alive.remove(&self.id);
         self.server.count_listeners();

@@ -65,7 +65,7 @@ impl<'a> Course<'a> {
             25 if self.kind == Kind::Mutex => self.leave().await,
             25 => self.change().await,
             26 => self.force().await,
-            27 | 28 => self.poke().await,
+            27 | 28 => self.heartbeat().await,
             29 if self.kind != Kind::Mutex && self.rng.random() => {
                 self.all(&scripts::PERMITS_HELD, &[]).await.map(drop)
             }
@@ -198,7 +198,7 @@ impl<'a> Course<'a> {
         self.all(&self.kind.scripts().force_release, &[&nonce, CHANNELS, self.shared, "why"]).await.map(drop)
     }
 
-    async fn poke(&mut self) -> Result<(), String> {
+    async fn heartbeat(&mut self) -> Result<(), String> {
         let Some(Request { client, nonce, .. }) = self.a_request() else { return Ok(()) };
         if self.kind == Kind::Mutex && self.rng.random_ratio(1, 3) {
             let keys = [self.keys[0].clone(), self.keys[2].clone()];

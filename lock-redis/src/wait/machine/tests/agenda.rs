@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn whoever_begins_anew_asks_again_for_what_the_one_before_had_on_its_way() {
     let mut machine = queued(&[1], at(1000));
-    let lost = beat(&mut machine, at(1000));
+    let lost = heartbeat(&mut machine, at(1000));
     machine.ask_all(at(1100));
     assert!(machine.due(at(1100), 1).0.is_empty(), "one is on its way");
     machine.begin_anew(at(1200));
@@ -17,7 +17,7 @@ fn whoever_begins_anew_asks_again_for_what_the_one_before_had_on_its_way() {
 #[test]
 fn a_server_that_has_more_to_do_is_asked_to_go_on() {
     let mut machine = queued(&[1], at(1000));
-    let due = beat(&mut machine, at(1000));
+    let due = heartbeat(&mut machine, at(1000));
     assert!(machine.answered(at(1000), &due, &HeartbeatReply { pause: Pause::None, ..reply(at(1000)) }).ask);
     let (due, _) = machine.due(at(1000), 9);
     assert!(due.len() == 1 && due[0].nonces.is_empty());
@@ -66,7 +66,7 @@ fn a_lock_is_busy_while_it_is_waited_for_and_for_a_while_after_it_was_found_held
 fn who_has_left_is_not_asked_for() {
     let mut machine = queued(&[1, 2], at(1000));
     machine.leave(id(1), &OneLock, true);
-    assert_eq!(beat(&mut machine, at(1000)).nonces, [id(2)]);
+    assert_eq!(heartbeat(&mut machine, at(1000)).nonces, [id(2)]);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn whoever_is_queued_anew_has_no_place_by_its_earlier_ticket() {
         let reply = Enqueued { sent_at: at(1000), ticket, known: true, pause: Pause::Regular, last_token: 0 };
         let _ = machine.queued(at(1000), id(1), &OneLock, reply);
     }
-    assert_eq!(beat(&mut machine, at(1000)).nonces, [id(1)]);
+    assert_eq!(heartbeat(&mut machine, at(1000)).nonces, [id(1)]);
     machine.leave(id(1), &OneLock, true);
     assert!(machine.is_empty());
 }

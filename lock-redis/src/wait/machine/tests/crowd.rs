@@ -12,7 +12,7 @@ fn crowd() -> Vec<u8> {
 fn waiters_that_have_been_told_are_not_asked_for_until_they_have_heard_it() {
     let mut machine = queued(&crowd(), at(1000));
     let last = id(65);
-    let due = beat(&mut machine, at(2000));
+    let due = heartbeat(&mut machine, at(2000));
     assert!(due.nonces.len() == ASKED && !due.nonces.contains(&last));
     // The first one is woken, and does not come to run.
     let gone = [vec![false], vec![true; ASKED - 1]].concat();
@@ -27,13 +27,13 @@ fn waiters_that_have_been_told_are_not_asked_for_until_they_have_heard_it() {
     let _ = machine.answered(at(2006), &due, &told);
     assert!(machine.next(at(2006)) >= at(2006).plus(SHORTEST_PERIOD), "nothing was lost");
     assert_eq!(machine.take_news(at(2006), id(1)), Some(News::AskAgain));
-    assert_eq!(beat(&mut machine, at(3000)).nonces[..2], [id(1), id(3)]);
+    assert_eq!(heartbeat(&mut machine, at(3000)).nonces[..2], [id(1), id(3)]);
 }
 
 #[test]
 fn a_heartbeat_that_has_asked_for_all_who_wait_for_news_is_not_repeated_at_once() {
     let mut machine = queued(&crowd(), at(1000));
-    let first = beat(&mut machine, at(2000));
+    let first = heartbeat(&mut machine, at(2000));
     let gone = |due: &DueHeartbeat<OneLock>| {
         let queued = [vec![false], vec![true; due.nonces.len() - 1]].concat();
         HeartbeatReply { queued, ..reply(at(2000)) }
@@ -51,7 +51,7 @@ fn all_of_a_crowd_ask_again_when_those_who_were_asked_for_are_gone() {
     let crowd: Vec<_> = (1..).take(3 * ASKED).collect();
     let mut machine = queued(&crowd, at(1000));
     assert_eq!(machine.granted(at(1500), granted(192, 1), None), Action::Wake(192));
-    let due = beat(&mut machine, at(2000));
+    let due = heartbeat(&mut machine, at(2000));
     let mut told =
         machine.answered(at(2020), &due, &HeartbeatReply { queued: vec![false; ASKED], ..reply(at(2000)) }).wake;
     told.sort_unstable();
@@ -93,7 +93,7 @@ fn news_of_a_crowd_that_were_lost_at_once_come_back_sixty_four_in_each_round_tri
 fn a_client_whose_waiters_have_all_been_told_gives_a_sign_of_life_all_the_same() {
     let mut machine = queued(&[1], at(1000));
     let mut now = at(2000);
-    let mut due = beat(&mut machine, now);
+    let mut due = heartbeat(&mut machine, now);
     for _ in 0..3 {
         assert_eq!(due.nonces, [id(1)]);
         let _ = machine.answered(now, &due, &HeartbeatReply { queued: vec![false], ..reply(now) });

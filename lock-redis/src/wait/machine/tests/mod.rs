@@ -66,7 +66,7 @@ fn queued(waiters: &[u8], now: BootInstant) -> Waiters<OneLock, u8> {
     machine
 }
 
-fn beat(machine: &mut Waiters<OneLock, u8>, now: BootInstant) -> DueHeartbeat<OneLock> {
+fn heartbeat(machine: &mut Waiters<OneLock, u8>, now: BootInstant) -> DueHeartbeat<OneLock> {
     machine.ask_all(now);
     machine.due(now, 1).0.pop().unwrap()
 }

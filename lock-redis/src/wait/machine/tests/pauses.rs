@@ -59,7 +59,7 @@ fn a_heartbeat_comes_at_the_end_of_a_lease_and_the_next_one_does_not_hurry() {
 #[test]
 fn a_lease_that_ends_at_the_time_of_the_next_heartbeat_is_no_reason_to_hurry() {
     let mut machine = queued(&[1], at(1000));
-    let due = beat(&mut machine, at(2000));
+    let due = heartbeat(&mut machine, at(2000));
     let pause = Pause::Until(Duration::from_millis(712));
     let _ = machine.answered(at(2000), &due, &HeartbeatReply { pause, ..reply(at(2000)) });
     assert_eq!(machine.next(at(2000)), at(2720), "712.5 ms, and until the next round");
@@ -70,7 +70,7 @@ fn only_a_heartbeat_at_the_end_of_a_lease_counts_as_one_that_hurried() {
     let ending = || HeartbeatReply { pause: Pause::Until(Duration::from_millis(300)), ..reply(at(2000)) };
     for what_comes_first in 0..3 {
         let mut machine = queued(&[1], at(1000));
-        let due = beat(&mut machine, at(2000));
+        let due = heartbeat(&mut machine, at(2000));
         if what_comes_first == 0 {
             // Somebody wants it asked sooner than the lease ends, while a heartbeat is on its way.
             assert!(machine.ask_after(at(2000), "lock", Duration::from_millis(20)));

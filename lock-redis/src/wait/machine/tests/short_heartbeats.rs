@@ -26,7 +26,7 @@ fn only_a_single_waiter_has_short_heartbeats_and_one_that_fails_is_repeated_at_o
 #[test]
 fn a_short_heartbeat_that_finds_something_for_a_long_one_is_followed_by_it_at_once() {
     let mut machine = queued(&[1], at(1000));
-    let due = beat(&mut machine, at(1000));
+    let due = heartbeat(&mut machine, at(1000));
     let _ = machine.answered(at(1000), &due, &reply(at(1000)));
     let short = machine.due(at(3000), 1).0.pop().unwrap();
     assert!(short.quiet);
@@ -44,7 +44,7 @@ fn a_short_heartbeat_that_finds_the_grant_of_an_attempt_that_gave_up_is_followed
         if is_settled {
             machine.forget(id(2));
         }
-        let due = beat(&mut machine, at(1000));
+        let due = heartbeat(&mut machine, at(1000));
         let _ = machine.answered(at(1000), &due, &reply(at(1000)));
         let short = machine.due(at(3000), 1).0.pop().unwrap();
         let holder = KnownHolder::new("0202020202020202", at(3000), Duration::from_secs(2));
@@ -76,7 +76,7 @@ fn after_sixty_three_short_heartbeats_comes_a_long_one() {
 fn a_holder_is_named_while_its_lease_lasts_beyond_the_next_heartbeat() {
     for (ends_in, is_named) in [(30, true), (3, false)] {
         let mut machine = queued(&[1], at(1000));
-        let due = beat(&mut machine, at(1000));
+        let due = heartbeat(&mut machine, at(1000));
         let holder = KnownHolder::new("0123456789abcdef", at(1000), Duration::from_secs(ends_in));
         let _ = machine.answered(at(1000), &due, &reply(at(1000)));
         let due = machine.due(at(2000), 1).0.pop().unwrap();

@@ -17,6 +17,7 @@ const SOON: u64 = 250;
 
 /// A server's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// The server is alone.
     Standalone,

@@ -50,7 +50,7 @@ impl Client {
 
     /// An attempt joins the batch, which may be enough then to be sent at once.
     pub(super) fn comes(&mut self, at: usize, is_enough: bool) {
-        let Joined { place, sees_to_it } = self.batch.join(at, 1);
+        let Joined { place, sees_to_it, .. } = self.batch.join(at, 1);
         self.attempts[at].phase = Phase::Together(place);
         if sees_to_it {
             self.senders.push(Sender::Looking);
