@@ -9,6 +9,7 @@
 //! Here is what every wait goes through: its place in the queue, and the first try. The looks after that are in [`looks`].
 
 pub(crate) mod hand_over;
+mod later;
 pub(crate) mod looks;
 mod pace;
 pub(crate) mod turns;
@@ -24,6 +25,7 @@ use lock_core::driver::{Attempt, Grant, Kind, wait};
 use lock_core::{Error, ErrorKind, Phase};
 use tokio::sync::Notify;
 
+use self::later::LaterWakes;
 use self::looks::Offer;
 use self::pace::Pace;
 use self::turns::{AfterTry, CONTENDED_FOR, Standing, Ticket, Tried, Turns, WaitLimits};
@@ -155,7 +157,7 @@ impl<W: WantedLock> Waiter<'_, W> {
                 Standing::Until(until) => until,
                 // Whoever was before it has the lock now, or has released it already: too soon for it to be handed over.
                 Standing::First(watcher) => {
-                    wake_all([watcher]);
+                    wake(watcher);
                     return ControlFlow::Continue(());
                 }
                 Standing::Over => return ControlFlow::Break(Ok(None)),
@@ -180,14 +182,17 @@ impl<W: WantedLock> Waiter<'_, W> {
     }
 }
 
-/// Wakes waiters.
-fn wake_all(waiters: impl IntoIterator<Item = Option<Arc<Notify>>>) {
-    waiters.into_iter().flatten().for_each(|waiter| waiter.notify_one());
+/// Wakes a waiter, if there is one.
+fn wake(waiter: Option<Arc<Notify>>) {
+    waiter.iter().for_each(|waiter| waiter.notify_one());
 }
 
 /// The queues of one client.
 #[derive(Debug, Default)]
-pub(crate) struct WaitQueues(Mutex<QueueMap>);
+pub(crate) struct WaitQueues {
+    map: Mutex<QueueMap>,
+    watchers: Arc<LaterWakes>,
+}
 
 #[derive(Debug, Default)]
 struct QueueMap {
@@ -277,7 +282,7 @@ impl WaitQueues {
     }
 
     fn all(&self) -> MutexGuard<'_, QueueMap> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -338,7 +343,7 @@ impl Drop for QueueTicket {
         let mut all = self.queues.all();
         let mut state = self.queue.state();
         let now = SystemClock.now();
-        let woken = state.turns.goes(now, self.ticket);
+        let [next, watchers @ ..] = state.turns.goes(now, self.ticket);
         let is_over = state.turns.is_over(now);
         drop(state);
         // Otherwise it is swept away later.
@@ -347,7 +352,8 @@ impl Drop for QueueTicket {
         }
         drop(all);
         // One that is about to go passes its turn on.
-        wake_all(woken);
+        wake(next);
+        watchers.into_iter().flatten().for_each(|watcher| self.queues.watchers.add(watcher));
     }
 }
 
