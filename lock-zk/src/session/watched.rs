@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Session;
 use crate::client::{Failure, Fate, Refusal};
+use crate::store::node::LONGEST_NAME;
 
 /// Resolves when a node may have gone, and says whether that came as news.
 type Watching = BoxFuture<'static, Result<bool, Refusal>>;
@@ -110,13 +111,16 @@ impl Session {
     }
 
     async fn watch_once(&self, path: &str) -> Result<bool, Refusal> {
-        let bytes = u32::try_from(path.len() + self.chroot).unwrap_or(u32::MAX);
-        if bytes as usize > super::WATCHABLE {
-            // Somebody else's name, too long for any watch. In the queue for a share it would keep all others from theirs.
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        if name.len() > LONGEST_NAME {
+            // Somebody else's, as long as the server lets it be: its watch would take the room of all others. Those who wait look.
             return future::pending().await;
         }
-        // It is never closed.
-        let _kept = self.watchable.acquire_many(bytes).await;
+        let _kept = loop {
+            if let Some(kept) = self.watch_budget(path).await {
+                break kept;
+            }
+        };
         match self.connection.watch(path).await {
             Ok(Some(change)) => {
                 change.await;
@@ -203,5 +207,68 @@ mod tests {
             [one.changed().now_or_never().unwrap().ok(), other.changed().now_or_never().unwrap().ok()],
             [Some(false); 2]
         );
+    }
+
+    /// Polls two watches, and waits for the news of the second one, whose node is deleted meanwhile.
+    async fn is_told_beside(one: &NodeWatch, other: &NodeWatch, deleted: impl Future<Output = bool>) {
+        let (mut one, mut other) = (pin!(one.changed()), pin!(other.changed()));
+        assert!((&mut one).now_or_never().is_none() && (&mut other).now_or_never().is_none());
+        assert!(deleted.await);
+        tokio::select! {
+            biased;
+            is_news = soon("the news", PROMPTLY, other) => assert!(is_news.unwrap(), "it was gone before it was watched"),
+            _ = one => panic!("nothing has happened to the other node"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_as_long_as_no_library_makes_takes_the_room_of_no_watch() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let truth = server.client().await.unwrap();
+        truth.create(PATH, b"", NodeKind::Persistent).await.unwrap();
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let session = backend.sessions.current().await;
+        for long in [WATCHABLE - 1, WATCHABLE - 2048, LONGEST_NAME + 2] {
+            let long = session.watch_node(&format!("/{}", "x".repeat(long - 1)));
+            assert!(long.changed().now_or_never().is_none());
+            assert_eq!(session.watchable.available_permits(), WATCHABLE);
+            let short = session.watch_node(PATH);
+            let deleted = async {
+                eventually("a watch", PROMPTLY, async || {
+                    let _ = short.changed().now_or_never();
+                    server.figure("zk_watch_count").await.unwrap() == 1
+                })
+                .await;
+                truth.delete(PATH).await.unwrap()
+            };
+            is_told_beside(&long, &short, deleted).await;
+            truth.create(PATH, b"", NodeKind::Persistent).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_much_room_keeps_nobody_from_what_is_left() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let truth = server.client().await.unwrap();
+        // Of a lock whose name is long.
+        let long = format!("/{}/lock", "x".repeat(2048));
+        for path in [PATH, &long] {
+            truth.create_all(path).await.unwrap();
+        }
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let session = backend.sessions.current().await;
+        let taken = session.watch_budget(&"x".repeat(WATCHABLE - 1024)).await.unwrap();
+        let (one, other) = (session.watch_node(&long), session.watch_node(PATH));
+        let is_watched = async || {
+            let _ = (one.changed().now_or_never(), other.changed().now_or_never());
+            server.figure("zk_watch_count").await.unwrap() == 1
+        };
+        let deleted = async {
+            eventually("a watch", PROMPTLY, is_watched).await;
+            truth.delete(PATH).await.unwrap()
+        };
+        is_told_beside(&one, &other, deleted).await;
+        drop(taken);
+        eventually("there is room for it, too", PROMPTLY, is_watched).await;
     }
 }
