@@ -12,7 +12,7 @@ use crate::records::record_in;
 use crate::store::layout::{Layout, LockPaths, canonical};
 use crate::store::node::{Contender, Dialect, HolderRecord, Role};
 use crate::url::Target;
-use crate::wait::contention::{Member, are_granted, waits_for};
+use crate::wait::contention::{ListedQueue, Member, are_granted};
 
 const DIALECTS: [Dialect; 4] = [Dialect::Curator, Dialect::CuratorAndKazoo, Dialect::Kazoo, Dialect::ZooKeeper];
 const ROLES: [Role; 4] = [Role::Lock, Role::Read, Role::Write, Role::Permit];
@@ -116,12 +116,13 @@ fn a_queue_is_the_same_in_whatever_order_it_is_listed() {
         let queue = lock.queue(listed).unwrap();
         assert_eq!(queue.iter().map(|contender| &contender.name).collect::<Vec<_>>(), right.iter().collect::<Vec<_>>());
         // Whoever is first waits for nobody, and nobody for one behind him.
-        let are_granted = are_granted(&queue);
+        let (are_granted, listed) = (are_granted(&queue), ListedQueue::new(queue));
+        let queue = listed.members();
         for (index, contender) in queue.iter().enumerate() {
             let node = Created { path: lock.queue_path(&contender.name), czxid: 1 };
-            assert_eq!(Contender::position(&queue, &node), Some(index));
-            assert_eq!(are_granted[index], waits_for(&queue, index).is_none());
-            match waits_for(&queue, index) {
+            assert_eq!(Contender::position(queue, &node), Some(index));
+            assert_eq!(are_granted[index], listed.waits_for(index).is_none());
+            match listed.waits_for(index) {
                 Some(before) => assert!(queue[before].number < contender.number),
                 None => assert!(index == 0 || contender.role == Role::Read),
             }

@@ -78,7 +78,7 @@ pub mod machine {
     pub use crate::registry::successor::Successor;
     pub use crate::session::lease::SessionLease;
     pub use crate::store::node::Role;
-    pub use crate::wait::contention::{Action, Contention, Event, Member, QueuePosition, Request, Way};
+    pub use crate::wait::contention::{Action, Contention, Event, ListedQueue, Member, QueuePosition, Request, Way};
 }
 
 /// A client of one ZooKeeper ensemble. Dereferences to [`Client`], which makes the handles.

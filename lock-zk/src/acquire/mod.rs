@@ -33,7 +33,7 @@ use crate::session::{Session, SessionAcquirer, Sessions, is_spent};
 use crate::store::layout::{Layout, LockPaths};
 use crate::store::node::{Contender, HolderRecord, Role, order};
 use crate::wait::contention::{
-    Action, Contention, Event, Member, QueuePosition, Request, Way, position_by, waits_for_neighbour,
+    Action, Contention, Event, ListedQueue, Member, QueuePosition, Request, Way, position_by, waits_for_neighbour,
 };
 use crate::wait::listings::Listings;
 use crate::wait::shared_path::check_dialect;
@@ -404,7 +404,7 @@ impl QueueEntry<'_> {
         let lock = &self.registration.lock;
         let queue = match Arc::get_mut(&mut names) {
             // Nobody else has it now, and no reading of it is kept.
-            Some(names) => lock.queue(mem::take(names))?.into(),
+            Some(names) => Arc::new(ListedQueue::new(lock.queue(mem::take(names))?)),
             None => self.listings.queue(lock, names)?,
         };
         Ok(if self.is_withdrawn() { Event::Withdrawn } else { Event::Listed(queue, sent_at) })

@@ -201,8 +201,7 @@ impl<'a> FreePermits<'a> {
         let (mut woken_at, poller) = (None, self.registration.session.pollers.begin());
         while retry_unanswered(|| self.count()).await? < self.asked() {
             refused.send_replace(true);
-            let Some(_kept) = self.registration.session.watch_budget(self.lock().permit_directory(), &poller).await
-            else {
+            let Some(_kept) = self.registration.session.watch_budget(self.lock().permit_directory()).await else {
                 continue;
             };
             let (left, change) = retry_unanswered(|| self.count_and_watch()).await?;

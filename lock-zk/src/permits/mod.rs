@@ -358,9 +358,8 @@ mod tests {
         foreign.create_all("/api/locks").await.unwrap();
         make(&format!("leases/{UUID}-lease-")).await;
         let session = backend.sessions.current().await;
-        let poller = session.pollers.begin();
         let all = "x".repeat(crate::session::WATCHABLE);
-        let _taken = session.watch_budget(&all, &poller).await.unwrap();
+        let _taken = session.watch_budget(&all).await.unwrap();
         let (name, kind) = (LockName::from_key("/api").unwrap(), Kind::Permits { permits: 2, limit: 2 });
         let attempt = Attempt::new(name, kind, Owner::new(), Duration::from_secs(10)).unwrap();
         let waiting = backend.permits.acquire(&attempt, Deadline::NEVER);

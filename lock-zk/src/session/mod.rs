@@ -353,12 +353,16 @@ impl Session {
         self.connection.unanswered_since().map_or(now, |since| since.min(now))
     }
 
-    /// Returns the share of what may be watched that a watch of this path takes, to be kept as long as the watch; `None` if
-    /// nothing is left for a while, and then the caller looks again instead.
-    pub(crate) async fn watch_budget(&self, path: &str, poller: &Poller<'_>) -> Option<SemaphorePermit<'_>> {
-        let bytes = u32::try_from(path.len() + self.chroot).ok()?;
-        // It is never closed.
-        tokio::time::timeout(poller.pause(POLL_INTERVAL), self.watchable.acquire_many(bytes)).await.ok()?.ok()
+    /// Returns the share of what may be watched that a watch of this path takes, to be kept as long as the watch; `None`, after a pause, if
+    /// there is not so much left. The caller looks again then, and asks once more. Nobody stands in a queue for it: one that needs much, or
+    /// that is kept without being polled, would keep others from what is left.
+    pub(crate) async fn watch_budget(&self, path: &str) -> Option<SemaphorePermit<'_>> {
+        let bytes = u32::try_from(path.len() + self.chroot).unwrap_or(u32::MAX);
+        let kept = self.watchable.try_acquire_many(bytes).ok();
+        if kept.is_none() {
+            tokio::time::sleep(self.pollers.pause(POLL_INTERVAL)).await;
+        }
+        kept
     }
 
     /// Returns the grant that the answer to a request sent at this instant proves, with the token of this transaction; `None` while no

@@ -27,14 +27,20 @@ impl Pollers {
         self.0.fetch_add(1, Ordering::Relaxed);
         Poller(self)
     }
+
+    /// The pause of one that is counted, before it looks again: of this length unless there are too many waiters for it. Then chance spreads
+    /// them.
+    pub(super) fn pause(&self, usual: Duration) -> Duration {
+        let least = Duration::from_secs(1) * self.0.load(Ordering::Relaxed) / POLLS_PER_SECOND;
+        // The sequence is endless.
+        if least <= usual { usual } else { wait::pauses(least, least).next().unwrap_or(least) }
+    }
 }
 
 impl Poller<'_> {
-    /// The pause before the next look, of this length unless there are too many waiters for it. Then chance spreads them.
+    /// The [pause](Pollers::pause) before its next look.
     pub(crate) fn pause(&self, usual: Duration) -> Duration {
-        let least = Duration::from_secs(1) * self.0.0.load(Ordering::Relaxed) / POLLS_PER_SECOND;
-        // The sequence is endless.
-        if least <= usual { usual } else { wait::pauses(least, least).next().unwrap_or(least) }
+        self.0.pause(usual)
     }
 }
 

@@ -2,6 +2,7 @@
 //! node: ten thousand readers behind a writer leave room for others, and ask the servers as often as one of them.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use futures_util::{FutureExt, future};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Session;
+use super::{Poller, Session};
 use crate::client::{Failure, Fate, Refusal};
+use crate::store::node::LONGEST_NAME;
 
 /// Resolves when a node may have gone, and says whether that came as news.
 type Watching = BoxFuture<'static, Result<bool, Refusal>>;
@@ -43,9 +45,44 @@ pub(crate) struct NodeWatch {
 /// The looks at one node by those who watch it.
 #[derive(Debug)]
 struct Looks {
+    /// The beginning of the last one.
     last: Mutex<Instant>,
     /// The news that one of them has found it gone.
     gone: Notify,
+}
+
+/// A look at a node, by one of those who watch it for all of them. One that is dropped before it was carried through was none: the next one
+/// is due as if it had not been begun. One that is kept without being polled holds up the next one for a pause.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct LookForAll<'a> {
+    looks: &'a Looks,
+    begun: Instant,
+    before: Instant,
+}
+
+impl Looks {
+    fn last(&self) -> MutexGuard<'_, Instant> {
+        // An instant is whole whoever panicked.
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LookForAll<'_> {
+    /// Notes that it was carried through.
+    pub(crate) fn carried_through(mut self) {
+        self.before = self.begun;
+    }
+}
+
+impl Drop for LookForAll<'_> {
+    fn drop(&mut self) {
+        let mut last = self.looks.last();
+        // Somebody else may have begun another one.
+        if *last == self.begun {
+            *last = self.before;
+        }
+    }
 }
 
 impl NodeWatch {
@@ -55,15 +92,31 @@ impl NodeWatch {
         Ok(self.watch.clone().await?)
     }
 
-    /// Whether it is time for a look at the node, which is the caller's then: none was taken for so long.
-    pub(crate) fn is_look_due(&self, pause: Duration) -> bool {
-        // An instant is whole whoever panicked.
-        let mut last = self.looks.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.elapsed() >= pause;
-        if is_due {
-            *last = Instant::now();
+    /// Begins a look at the node when none was begun for such a pause, and the caller has paused for so long.
+    ///
+    /// # Cancel safety
+    /// Waits only.
+    pub(crate) async fn next_look(&self, pause: Duration, poller: &Poller<'_>) -> LookForAll<'_> {
+        let mut left = pause;
+        loop {
+            // Where too many wait, each of them pauses for longer.
+            let beyond = poller.pause(pause).saturating_sub(pause);
+            tokio::time::sleep(left + beyond).await;
+            match self.begin_look(pause) {
+                Ok(look) => return look,
+                Err(rest) => left = rest,
+            }
         }
-        is_due
+    }
+
+    /// Begins a look at the node, or returns the time that is left until it is due.
+    fn begin_look(&self, pause: Duration) -> Result<LookForAll<'_>, Duration> {
+        let (mut last, begun) = (self.looks.last(), Instant::now());
+        let left = pause.saturating_sub(begun.saturating_duration_since(*last));
+        if !left.is_zero() {
+            return Err(left);
+        }
+        Ok(LookForAll { looks: &self.looks, begun, before: mem::replace(&mut *last, begun) })
     }
 
     /// Tells all who wait for the node that it was found gone.
@@ -110,13 +163,16 @@ impl Session {
     }
 
     async fn watch_once(&self, path: &str) -> Result<bool, Refusal> {
-        let bytes = u32::try_from(path.len() + self.chroot).unwrap_or(u32::MAX);
-        if bytes as usize > super::WATCHABLE {
-            // Somebody else's name, too long for any watch. In the queue for a share it would keep all others from theirs.
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        if name.len() > LONGEST_NAME {
+            // Somebody else's, as long as the server lets it be: its watch would take the room of all others. Those who wait look.
             return future::pending().await;
         }
-        // It is never closed.
-        let _kept = self.watchable.acquire_many(bytes).await;
+        let _kept = loop {
+            if let Some(kept) = self.watch_budget(path).await {
+                break kept;
+            }
+        };
         match self.connection.watch(path).await {
             Ok(Some(change)) => {
                 change.await;
@@ -158,6 +214,7 @@ mod tests {
     use crate::config::ZkConfig;
     use crate::connect::connect;
     use crate::session::WATCHABLE;
+    use crate::session::poll::Pollers;
 
     const PATH: &str = "/somebody-elses";
 
@@ -196,12 +253,124 @@ mod tests {
         assert!(is_free(), "something is left of a wait that was dropped");
         // Whoever looks does so for all.
         let [one, other] = [(); 2].map(|()| session.watch_node(PATH));
-        assert!(one.changed().now_or_never().is_none() && !one.is_look_due(PROMPTLY) && !other.is_look_due(PROMPTLY));
-        assert!(one.is_look_due(Duration::ZERO) && !other.is_look_due(PROMPTLY));
+        assert!(one.changed().now_or_never().is_none());
+        let look = one.begin_look(Duration::ZERO).unwrap();
+        assert!(one.begin_look(PROMPTLY).is_err() && other.begin_look(PROMPTLY).is_err());
+        look.carried_through();
+        assert!(one.begin_look(PROMPTLY).is_err() && other.begin_look(PROMPTLY).is_err());
         one.found_gone();
         assert_eq!(
             [one.changed().now_or_never().unwrap().ok(), other.changed().now_or_never().unwrap().ok()],
             [Some(false); 2]
         );
+    }
+
+    const PAUSE: Duration = Duration::from_millis(500);
+
+    /// Two who watch a node, where there is no room for a watch.
+    fn two_watches() -> [NodeWatch; 2] {
+        let looks = Arc::new(Looks { last: Mutex::new(Instant::now()), gone: Notify::new() });
+        [(); 2].map(|()| NodeWatch { watch: future::pending().boxed().shared(), looks: looks.clone() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_is_for_all_who_watch_a_node_if_it_is_carried_through_and_for_nobody_if_not() {
+        let ([one, other], pollers) = (two_watches(), Pollers::default());
+        let (poller, began) = (pollers.begin(), Instant::now());
+        let taken = one.next_look(PAUSE, &poller).await;
+        assert_eq!(began.elapsed(), PAUSE);
+        assert_eq!(other.begin_look(PAUSE).unwrap_err(), PAUSE, "one of them looks");
+        drop(taken);
+        other.begin_look(PAUSE).expect("nobody has looked").carried_through();
+        assert_eq!(one.begin_look(PAUSE).unwrap_err(), PAUSE, "the other one has");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_that_another_one_has_looked_sleeps_what_is_left_of_the_pause() {
+        let ([one, other], pollers) = (two_watches(), Pollers::default());
+        let (poller, began) = (pollers.begin(), Instant::now());
+        let mut looks = pin!(one.next_look(PAUSE, &poller));
+        assert!((&mut looks).now_or_never().is_none());
+        tokio::time::sleep(PAUSE / 10).await;
+        *one.looks.last() = began.checked_sub(PAUSE).unwrap();
+        other.begin_look(PAUSE).unwrap().carried_through();
+        looks.await.carried_through();
+        assert_eq!(began.elapsed(), PAUSE + PAUSE / 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_kept_without_being_polled_holds_up_the_next_one_for_a_pause() {
+        let ([one, other], pollers) = (two_watches(), Pollers::default());
+        let (poller, began) = (pollers.begin(), Instant::now());
+        let kept = one.next_look(PAUSE, &poller).await;
+        let next = other.next_look(PAUSE, &poller).await;
+        assert_eq!(began.elapsed(), PAUSE * 2);
+        drop(kept);
+        assert_eq!(one.begin_look(PAUSE).unwrap_err(), PAUSE, "another one looks");
+        drop(next);
+        drop(one.begin_look(PAUSE).expect("nobody has looked"));
+    }
+
+    /// Polls two watches, and waits for the news of the second one, whose node is deleted meanwhile.
+    async fn is_told_beside(one: &NodeWatch, other: &NodeWatch, deleted: impl Future<Output = bool>) {
+        let (mut one, mut other) = (pin!(one.changed()), pin!(other.changed()));
+        assert!((&mut one).now_or_never().is_none() && (&mut other).now_or_never().is_none());
+        assert!(deleted.await);
+        tokio::select! {
+            biased;
+            is_news = soon("the news", PROMPTLY, other) => assert!(is_news.unwrap(), "it was gone before it was watched"),
+            _ = one => panic!("nothing has happened to the other node"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_as_long_as_no_library_makes_takes_the_room_of_no_watch() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let truth = server.client().await.unwrap();
+        truth.create(PATH, b"", NodeKind::Persistent).await.unwrap();
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let session = backend.sessions.current().await;
+        for long in [WATCHABLE - 1, WATCHABLE - 2048, LONGEST_NAME + 2] {
+            let long = session.watch_node(&format!("/{}", "x".repeat(long - 1)));
+            assert!(long.changed().now_or_never().is_none());
+            assert_eq!(session.watchable.available_permits(), WATCHABLE);
+            let short = session.watch_node(PATH);
+            let deleted = async {
+                eventually("a watch", PROMPTLY, async || {
+                    let _ = short.changed().now_or_never();
+                    server.figure("zk_watch_count").await.unwrap() == 1
+                })
+                .await;
+                truth.delete(PATH).await.unwrap()
+            };
+            is_told_beside(&long, &short, deleted).await;
+            truth.create(PATH, b"", NodeKind::Persistent).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_much_room_keeps_nobody_from_what_is_left() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        let truth = server.client().await.unwrap();
+        // Of a lock whose name is long.
+        let long = format!("/{}/lock", "x".repeat(2048));
+        for path in [PATH, &long] {
+            truth.create_all(path).await.unwrap();
+        }
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let session = backend.sessions.current().await;
+        let taken = session.watch_budget(&"x".repeat(WATCHABLE - 1024)).await.unwrap();
+        let (one, other) = (session.watch_node(&long), session.watch_node(PATH));
+        let is_watched = async || {
+            let _ = (one.changed().now_or_never(), other.changed().now_or_never());
+            server.figure("zk_watch_count").await.unwrap() == 1
+        };
+        let deleted = async {
+            eventually("a watch", PROMPTLY, is_watched).await;
+            truth.delete(PATH).await.unwrap()
+        };
+        is_told_beside(&one, &other, deleted).await;
+        drop(taken);
+        eventually("there is room for it, too", PROMPTLY, is_watched).await;
     }
 }

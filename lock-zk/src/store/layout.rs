@@ -287,7 +287,7 @@ pub(crate) fn forced(prefix: &str, grant: GrantId) -> String {
 mod tests {
     use super::*;
     use crate::access::Access;
-    use crate::wait::contention::waits_for;
+    use crate::wait::contention::ListedQueue;
 
     #[test]
     fn an_error_shows_the_beginning_of_a_foreign_name_only() {
@@ -398,7 +398,8 @@ mod tests {
     fn readers_wait_for_writers_only_and_writers_for_everybody() {
         let nodes = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__READ__0000000004"];
         let queue = lock(Kind::Read).queue(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
-        let waits = |index| waits_for(&queue, index).map(|before| queue[before].number);
+        let queue = ListedQueue::new(queue);
+        let waits = |index| queue.waits_for(index).map(|before| queue.members()[before].number);
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [None, Some(1), Some(2), Some(2)]);
     }
 
@@ -451,6 +452,8 @@ mod tests {
         let nodes = ["__READ__0000000002", "__WRIT__0000000002", "__WRIT__0000000003"];
         let queue = lock(Kind::Read).queue(nodes.map(|node| format!("{A}{node}")).to_vec()).unwrap();
         assert_eq!((queue[0].role, queue[1].role), (Role::Write, Role::Read));
-        assert_eq!(queue[waits_for(&queue, 2).unwrap()].role, Role::Read, "a writer waits for the read lock");
+        let queue = ListedQueue::new(queue);
+        let awaited = &queue.members()[queue.waits_for(2).unwrap()];
+        assert_eq!(awaited.role, Role::Read, "a writer waits for the read lock");
     }
 }

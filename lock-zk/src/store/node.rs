@@ -21,6 +21,9 @@ use crate::client::Node;
 /// The text between the id and the number of permits in the name of a node for many of them.
 const PERMITS: &str = "-permits-";
 
+/// The bytes of a node's name, at most, if a library has made it. Our own have fewer than a hundred.
+pub(crate) const LONGEST_NAME: usize = 256;
+
 /// The library whose clients share a path. Everybody there must speak the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -325,6 +328,7 @@ mod tests {
                     let name = format!("{}{text}", dialect.stem(grant, role));
                     let read = dialect.read(role, name.clone()).unwrap();
                     assert!(read.is_of(grant) && name.starts_with(&dialect.beginning(grant)), "{name}");
+                    assert!(name.len() <= LONGEST_NAME, "{name}");
                     assert_eq!((read.role, read.permits, read.number), (role, 1, number), "{name}");
                 }
             }

@@ -23,6 +23,50 @@ pub trait Member<N>: Clone {
     }
 }
 
+/// A queue, the first of which is first, as one listing shows it to everybody who has asked for it.
+#[derive(Debug)]
+pub struct ListedQueue<M> {
+    members: Vec<M>,
+    /// The indices of its writers, in order: thousands of readers would otherwise look for theirs among each other.
+    writers: Vec<usize>,
+}
+
+impl<M> ListedQueue<M> {
+    /// The queue of these members.
+    pub fn new<N>(members: Vec<M>) -> Self
+    where
+        M: Member<N>,
+    {
+        let indices = members.iter().enumerate().filter(|(_, member)| member.role() == Role::Write);
+        let writers = indices.map(|(index, _)| index).collect();
+        Self { members, writers }
+    }
+
+    /// Returns its members.
+    #[must_use]
+    pub fn members(&self) -> &[M] {
+        &self.members
+    }
+
+    /// Returns the index of the one for which the one at this index waits; `None` if it is granted.
+    ///
+    /// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
+    /// before them, a reader for the nearest writer before it.
+    pub(crate) fn waits_for<N>(&self, index: usize) -> Option<usize>
+    where
+        M: Member<N>,
+    {
+        match self.members[index].role() {
+            Role::Lock | Role::Write => index.checked_sub(1),
+            Role::Read => {
+                let before = self.writers.partition_point(|writer| *writer < index);
+                self.writers[..before].last().copied()
+            }
+            Role::Permit => None,
+        }
+    }
+}
+
 /// The way to a place in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Way {
@@ -75,9 +119,8 @@ pub enum Event<N, M> {
     DirectoryMade,
     /// A claim was refused: somebody is in the queue.
     Taken,
-    /// The queue, first in the queue first, as it was listed by a request that was sent at this instant. Empty if there is no
-    /// directory.
-    Listed(Arc<[M]>, BootInstant),
+    /// The queue, as it was listed by a request that was sent at this instant. Empty if there is no directory.
+    Listed(Arc<ListedQueue<M>>, BootInstant),
     /// The node that was searched for, if there is one.
     Found(Option<N>),
     /// The answer to the last request is lost: it may have been carried out.
@@ -176,35 +219,24 @@ impl<N> Contention<N> {
 
     /// Decides what a listing means: a node is first, or waits for another one. A claim that was refused waits for whoever is
     /// first.
-    fn listed<M: Member<N>>(&self, queue: &[M], sent_at: BootInstant) -> Action<M> {
+    fn listed<M: Member<N>>(&self, queue: &ListedQueue<M>, sent_at: BootInstant) -> Action<M> {
+        let members = queue.members();
         let awaited = match &self.node {
-            None if queue.is_empty() => return self.enqueue(),
+            None if members.is_empty() => return self.enqueue(),
             None => Some(0),
-            Some(node) => match M::position(queue, node) {
-                Some(index) => waits_for(queue, index),
+            Some(node) => match M::position(members, node) {
+                Some(index) => queue.waits_for(index),
                 None => return Action::Stand(QueuePosition::Missing),
             },
         };
         Action::Stand(match awaited {
-            Some(index) => QueuePosition::Behind(queue[index].clone()),
+            Some(index) => QueuePosition::Behind(members[index].clone()),
             None => QueuePosition::First(sent_at),
         })
     }
 }
 
-/// Returns the index of the node for which the one at this index of a queue waits; `None` if it is granted.
-///
-/// Only the nearest that matters is watched, so that a release wakes one: a mutex and a writer wait for whoever is
-/// before them, a reader for the nearest writer before it.
-pub(crate) fn waits_for<N, M: Member<N>>(queue: &[M], index: usize) -> Option<usize> {
-    match queue[index].role() {
-        Role::Lock | Role::Write => index.checked_sub(1),
-        Role::Read => queue[..index].iter().rposition(|member| member.role() == Role::Write),
-        Role::Permit => None,
-    }
-}
-
-/// Whether each node of a queue is granted, as [`waits_for`] says, by one look at each.
+/// Whether each node of a queue is granted, as [`ListedQueue::waits_for`] says, by one look at each.
 pub(crate) fn are_granted<N, M: Member<N>>(queue: &[M]) -> Vec<bool> {
     let mut is_behind_writer = false;
     let is_granted = |(index, member): (usize, &M)| {
@@ -265,6 +297,13 @@ mod tests {
             LOOKED_AT.set(LOOKED_AT.get() + 1);
             self.0 == *node
         }
+
+        fn position(queue: &[Self], node: &usize) -> Option<usize> {
+            position_by(queue, node, node, |member| {
+                LOOKED_AT.set(LOOKED_AT.get() + 1);
+                member.0
+            })
+        }
     }
 
     /// Returns how often a node was looked at, for each of so many.
@@ -281,13 +320,26 @@ mod tests {
         let looks = looks_for_each_of(MANY, || assert!(are_granted(&queue).into_iter().all(|is_granted| is_granted)));
         assert!(looks <= 2, "each was looked at {looks} times to see who is granted");
         let looks = looks_for_each_of(MANY, || {
-            let order = |member: &Counted| {
-                LOOKED_AT.set(LOOKED_AT.get() + 1);
-                member.0
-            };
-            assert!((0..MANY).all(|number| position_by(&queue, &number, &number, order) == Some(number)));
+            assert!((0..MANY).all(|number| Counted::position(&queue, &number) == Some(number)));
         });
         assert!(looks <= 30, "each looked at {looks} for its own");
+        for writer in [None, Some(0), Some(MANY / 2)] {
+            let role = |number| if Some(number) == writer { Role::Write } else { Role::Read };
+            let queue = (0..MANY).map(|number| Counted(number, role(number))).collect();
+            let looks = looks_for_each_of(MANY, || {
+                let listed = Event::Listed(Arc::new(ListedQueue::new(queue)), SENT);
+                for number in (0..MANY).filter(|number| Some(*number) != writer) {
+                    let mut contention = Contention { way: Way::Append, node: Some(number) };
+                    let awaited = match contention.step(listed.clone()) {
+                        Action::Stand(QueuePosition::Behind(awaited)) => Some(awaited.0),
+                        Action::Stand(QueuePosition::First(_)) => None,
+                        other => panic!("{other:?}"),
+                    };
+                    assert_eq!(awaited, writer.filter(|writer| *writer < number), "for {number} behind {writer:?}");
+                }
+            });
+            assert!(looks <= 40, "each looked at {looks} to see for whom it waits behind {writer:?}");
+        }
     }
 
     #[test]
@@ -313,6 +365,10 @@ mod tests {
 
     fn step(contention: &mut Contention<u8>, event: Event<u8, Node>) -> Action<Node> {
         contention.step(event)
+    }
+
+    fn listed<const MANY: usize>(queue: [Node; MANY]) -> Event<u8, Node> {
+        Event::Listed(Arc::new(ListedQueue::new(queue.to_vec())), SENT)
     }
 
     /// An attempt that has made the node 5.
@@ -344,15 +400,15 @@ mod tests {
         );
         // So says the whole queue.
         for (role, before) in pairs {
-            let queue: [Node; 2] = [(1, before), (2, role)];
-            assert_eq!(waits_for(&queue, 1).is_some(), waits((role, before)), "{role:?} behind {before:?}");
+            let queue = ListedQueue::new(vec![(1, before), (2, role)]);
+            assert_eq!(queue.waits_for(1).is_some(), waits((role, before)), "{role:?} behind {before:?}");
         }
     }
 
     /// The position of the node 5 behind others of these roles.
     fn behind(others: &[Node], role: Role) -> Action<Node> {
         let queue = others.iter().copied().chain([(5, role), (6, Role::Write)]).collect();
-        step(&mut placed(Way::Append), Event::Listed(queue, SENT))
+        step(&mut placed(Way::Append), Event::Listed(Arc::new(ListedQueue::new(queue)), SENT))
     }
 
     #[test]
@@ -374,7 +430,7 @@ mod tests {
     #[test]
     fn a_node_that_is_not_listed_is_searched_for_before_another_is_made() {
         let mut contention = placed(Way::Append);
-        assert_eq!(step(&mut contention, Event::Listed([(1, Role::Lock)].into(), SENT)), MISSING);
+        assert_eq!(step(&mut contention, listed([(1, Role::Lock)])), MISSING);
         assert_eq!(step(&mut contention, Event::Rejoin), Action::Ask(Request::Find));
         assert_eq!(step(&mut contention.clone(), Event::Found(Some(8))), Action::Ask(Request::List));
         assert_eq!(step(&mut contention, Event::Found(None)), Action::Ask(Request::Append));
@@ -400,7 +456,7 @@ mod tests {
         assert_eq!(step(&mut contention, Event::NoDirectory), Action::Ask(Request::MakeDirectory));
         assert_eq!(step(&mut contention, Event::DirectoryMade), Action::Ask(Request::Append));
         assert_eq!(step(&mut contention, Event::Created(5, SENT)), Action::Ask(Request::List));
-        assert_eq!(step(&mut contention, Event::Listed([].into(), SENT)), MISSING, "it was deleted again");
+        assert_eq!(step(&mut contention, listed([])), MISSING, "it was deleted again");
     }
 
     #[test]
@@ -426,10 +482,10 @@ mod tests {
         let mut contention = Contention::new(Way::Claim);
         assert_eq!(step(&mut contention, Event::Begin), Action::Ask(Request::Claim));
         assert_eq!(step(&mut contention, Event::Taken), Action::Ask(Request::List));
-        assert_eq!(step(&mut contention, Event::Listed([].into(), SENT)), Action::Ask(Request::Claim));
-        let queue = [(1, Role::Lock), (2, Role::Lock)].into();
+        assert_eq!(step(&mut contention, listed([])), Action::Ask(Request::Claim));
+        let queue = [(1, Role::Lock), (2, Role::Lock)];
         let awaited = Action::Stand(QueuePosition::Behind((1, Role::Lock)));
-        assert_eq!(step(&mut contention, Event::Listed(queue, SENT)), awaited);
+        assert_eq!(step(&mut contention, listed(queue)), awaited);
         assert_eq!(step(&mut contention, Event::Look), MISSING);
         assert_eq!(step(&mut contention, Event::Rejoin), Action::Ask(Request::Claim));
         assert_eq!(step(&mut contention, Event::Created(5, SENT)), FIRST);

@@ -8,6 +8,7 @@ use lock_core::Error;
 use crate::client::Names;
 use crate::store::layout::LockPaths;
 use crate::store::node::{Contender, Dialect, Role};
+use crate::wait::contention::ListedQueue;
 
 /// The listings of a client, of which one is kept as long as somebody has not read it yet.
 #[derive(Debug, Default)]
@@ -19,7 +20,7 @@ struct SharedQueue {
     names: Weak<Vec<String>>,
     dialect: Dialect,
     role: Role,
-    queue: Arc<[Contender]>,
+    queue: Arc<ListedQueue<Contender>>,
 }
 
 impl SharedQueue {
@@ -35,11 +36,11 @@ impl SharedQueue {
 }
 
 impl Listings {
-    /// Returns the contenders in a queue by their names, the first of them first.
+    /// Returns the contenders in a queue by their names.
     ///
     /// # Errors
     /// Those of [`LockPaths::queue`].
-    pub(crate) fn queue(&self, lock: &LockPaths, names: Names) -> Result<Arc<[Contender]>, Error> {
+    pub(crate) fn queue(&self, lock: &LockPaths, names: Names) -> Result<Arc<ListedQueue<Contender>>, Error> {
         let mut last = self.last();
         let known = last.as_ref().filter(|known| known.is_of(lock, &names)).map(|known| known.queue.clone());
         match (known, Arc::try_unwrap(names)) {
@@ -52,11 +53,11 @@ impl Listings {
             }
             (None, Ok(names)) => {
                 drop(last);
-                Ok(lock.queue(names)?.into())
+                Ok(Arc::new(ListedQueue::new(lock.queue(names)?)))
             }
             // The others wait meanwhile for what they need.
             (None, Err(names)) => {
-                let queue: Arc<[_]> = lock.queue(Vec::clone(&names))?.into();
+                let queue = Arc::new(ListedQueue::new(lock.queue(Vec::clone(&names))?));
                 let (dialect, role) = (lock.dialect, lock.role);
                 *last = Some(SharedQueue { names: Arc::downgrade(&names), dialect, role, queue: queue.clone() });
                 Ok(queue)
@@ -91,7 +92,7 @@ mod tests {
     fn a_shared_listing_is_read_once_and_forgotten_when_all_have_read_it() {
         let (listings, names) = (Listings::default(), names());
         let first = listings.queue(&lock(Kind::Read), names.clone()).unwrap();
-        assert_eq!(first.iter().map(|contender| contender.number).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(first.members().iter().map(|contender| contender.number).collect::<Vec<_>>(), [1, 2]);
         let second = listings.queue(&lock(Kind::Write), names.clone()).unwrap();
         assert!(Arc::ptr_eq(&first, &second), "it was read twice");
         assert!(listings.last().is_some());

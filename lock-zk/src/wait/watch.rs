@@ -64,11 +64,12 @@ fn found_gone(registry: &Registry, path: &str, found: Result<(), Failure>) -> Re
 async fn is_gone_for_all(registration: &Registration, path: &str, watch: &NodeWatch) -> Result<(), Failure> {
     let poller = registration.session.pollers.begin();
     loop {
-        tokio::time::sleep(poller.pause(POLL_INTERVAL)).await;
-        if watch.is_look_due(POLL_INTERVAL) && !is_there(registration, path).await? {
+        let look = watch.next_look(POLL_INTERVAL, &poller).await;
+        if !is_there(registration, path).await? {
             watch.found_gone();
             return Ok(());
         }
+        look.carried_through();
     }
 }
 

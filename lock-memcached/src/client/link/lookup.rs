@@ -2,7 +2,8 @@
 //!
 //! The system looks a name up in a thread of its own, which nobody can stop: where no name server answers, it goes on for half a minute. If
 //! every request began another one, such threads would pile up. So a lookup stays when its callers go, and the next one has what it finds.
-//! One that has lost its question would not end before that: so another one is begun beside it after a while.
+//! One that has lost its question would not end before that: so another one is begun beside it after a while. The next caller may come hours
+//! later, at another outage: what such an old lookup has found is dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,6 +25,9 @@ const LEFT_AFTER: Duration = Duration::from_secs(60);
 /// The time after which another lookup is begun beside one that goes on.
 const ANOTHER_AFTER: Duration = Duration::from_secs(2);
 
+/// The time, since a caller saw it go on, for which what a lookup finds is for the next caller: later it would be about another outage.
+const TOLD_FOR: Duration = Duration::from_secs(10);
+
 /// The lookups that go on beside each other, at most.
 pub(super) const MOST: usize = 4;
 
@@ -34,11 +38,12 @@ pub(super) type FoundPlaces = Result<Vec<SocketAddr>, Arc<io::Error>>;
 #[derive(Default)]
 pub(super) struct NameLookup(Mutex<Vec<UnderWay>>);
 
-/// A lookup, and its beginning.
+/// A lookup, its beginning, and when it was last seen to go on.
 #[derive(Clone)]
 struct UnderWay {
     places: Shared<BoxFuture<'static, FoundPlaces>>,
     began: BootInstant,
+    seen: BootInstant,
 }
 
 impl UnderWay {
@@ -59,7 +64,7 @@ impl NameLookup {
         address: &Address,
         until: impl FnOnce(BootInstant) -> BootInstant,
     ) -> FoundPlaces {
-        let UnderWay { places, began } = self.join(network, address);
+        let UnderWay { places, began, .. } = self.join(network, address);
         let until = until(began);
         let found = wait::before(&SystemClock, |_| until, places.clone()).await;
         if found.is_some() {
@@ -73,9 +78,11 @@ impl NameLookup {
     fn join(&self, network: &Arc<dyn Network>, address: &Address) -> UnderWay {
         let (mut all, now) = (self.under_way(), SystemClock.now());
         // The end of one that nobody has waited for is seen by the next caller.
-        let ended = all.iter().rev().find(|its| its.has_ended() && matches!(its.places.peek(), Some(Ok(_)))).cloned();
-        all.retain(|its| !its.has_ended() && now.since(its.began) < LEFT_AFTER);
-        if let Some(ended) = ended {
+        let (ended, go_on): (Vec<_>, Vec<_>) =
+            all.drain(..).filter(|its| now.since(its.began) < LEFT_AFTER).partition(UnderWay::has_ended);
+        all.extend(go_on.into_iter().map(|its| UnderWay { seen: now, ..its }));
+        let is_told = |its: &UnderWay| now.since(its.seen) < TOLD_FOR && matches!(its.places.peek(), Some(Ok(_)));
+        if let Some(ended) = ended.into_iter().rfind(is_told) {
             return ended;
         }
         if let Some(last) = all.last()
@@ -90,7 +97,7 @@ impl NameLookup {
             let found = AssertUnwindSafe(network.resolve(host, port)).catch_unwind().await;
             found.unwrap_or_else(|_| Err(io::Error::other("the lookup panicked"))).map_err(Arc::new)
         };
-        let new = UnderWay { places: places.boxed().shared(), began: now };
+        let new = UnderWay { places: places.boxed().shared(), began: now, seen: now };
         all.push(new.clone());
         new
     }
@@ -98,5 +105,40 @@ impl NameLookup {
     fn under_way(&self) -> MutexGuard<'_, Vec<UnderWay>> {
         // Every critical section leaves the list whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::SystemNetwork;
+
+    /// The place that is found while there is a lookup that has ended, of which nobody knows it yet.
+    async fn found_beside(began: Duration, seen: Duration) -> SocketAddr {
+        let (lookup, now) = (NameLookup::default(), SystemClock.now());
+        let places = async { Ok(vec![OLD.parse().unwrap()]) }.boxed().shared();
+        lookup.under_way().push(UnderWay { places, began: now.minus(began), seen: now.minus(seen) });
+        let (network, address) = (Arc::new(SystemNetwork) as Arc<dyn Network>, Address::parse(NEW).unwrap());
+        let found = lookup.places(&network, &address, |_| now.plus(LEFT_AFTER)).await.unwrap();
+        assert!(lookup.under_way().is_empty());
+        found[0]
+    }
+
+    const OLD: &str = "127.0.0.1:1";
+    const NEW: &str = "127.0.0.1:2";
+
+    #[tokio::test]
+    async fn what_a_lookup_has_found_is_for_a_caller_that_comes_soon_and_for_no_later_one() {
+        const HOURS: Duration = Duration::from_secs(2 * 60 * 60);
+        let soon = TOLD_FOR / 2;
+        for (began, seen, found, what) in [
+            (HOURS, HOURS, NEW, "of another outage"),
+            (HOURS, soon, NEW, "left alone long ago"),
+            (TOLD_FOR, TOLD_FOR, NEW, "ended long ago, perhaps"),
+            (LEFT_AFTER / 2, soon, OLD, "slow, and seen to go on"),
+            (soon, soon, OLD, "begun just now"),
+        ] {
+            assert_eq!(found_beside(began, seen).await, found.parse().unwrap(), "{what}");
+        }
     }
 }

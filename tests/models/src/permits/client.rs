@@ -1,10 +1,12 @@
 //! A client: `Taking`, `Contention` and `is_within` of `lock-zk`, as they ship, and the connection between them and the servers. Of its
 //! process it knows which place was noted last, and who waits for one (`process.rs`).
 
+use std::sync::Arc;
+
 use lock_core::clock::BootInstant;
 use lock_zk::machine::{
-    Action, Contention, Event, PermitNode, QueuePosition, Request as Wanted, Taking, TakingAction, TakingEvent, Way,
-    is_within,
+    Action, Contention, Event, ListedQueue, PermitNode, QueuePosition, Request as Wanted, Taking, TakingAction,
+    TakingEvent, Way, is_within,
 };
 
 use super::Mutant;
@@ -311,7 +313,9 @@ impl Client {
                     self.contend(before.map_or(Event::Look, Event::Follows), process);
                 }
             }
-            (Reply::Queue(queue), Phase::Contending) => self.contend(Event::Listed(queue.into(), NOW), process),
+            (Reply::Queue(queue), Phase::Contending) => {
+                self.contend(Event::Listed(Arc::new(ListedQueue::new(queue)), NOW), process)
+            }
             (Reply::FoundPlace(place), Phase::Contending) => {
                 if let Some(place) = place {
                     process.note(place);

@@ -1,9 +1,10 @@
 //! A client: `Contention` and `SessionLease` of `lock-zk`, as they ship, and the connection between them and the servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::clock::BootInstant;
-use lock_zk::machine::{Action, Contention, Event, QueuePosition, Role, SessionLease, Way};
+use lock_zk::machine::{Action, Contention, Event, ListedQueue, QueuePosition, Role, SessionLease, Way};
 
 use super::Mutant;
 use super::ensemble::{AttemptId, Listed, Reply, Request, Session};
@@ -238,7 +239,9 @@ impl Client {
                 let _ = self.contention.step::<Listed>(Event::Created(zxid, at(now)));
             }
             (Reply::Found(node), Phase::Contending) => self.step(Event::Found(node.map(|node| node.zxid))),
-            (Reply::Listed(queue), Phase::Contending) => self.step(Event::Listed(queue.into(), at(now))),
+            (Reply::Listed(queue), Phase::Contending) => {
+                self.step(Event::Listed(Arc::new(ListedQueue::new(queue)), at(now)))
+            }
             (Reply::Gone, Phase::Watching) if mutant == Some(Mutant::NewsGrant) => {
                 self.step(Event::HandedOver(at(now)));
             }
