@@ -40,9 +40,9 @@ const fn of_processes(ours: &'static str, other: &'static str, least: f64) -> Ba
     Bar { ours, scene: Scene::Processes, tasks: 8, other, least }
 }
 
-fn bars(server: &str) -> &'static [Bar] {
+fn bars(server: &str) -> Vec<Bar> {
     match server {
-        crate::redis::SERVER => &[
+        crate::redis::SERVER => vec![
             free("lock-redis mutex", 1, "floor", 0.9),
             free("lock-redis mutex", 1, "rslock", 0.95),
             free("lock-redis mutex", 64, "rslock", 1.4),
@@ -55,8 +55,8 @@ fn bars(server: &str) -> &'static [Bar] {
             of_processes("lock-redis write lock", "floor", 0.4),
             of_processes("lock-redis permit", "floor", 0.4),
         ],
-        crate::quorum::SERVER => &[free("lock-redis quorum", 64, "rslock", 1.3)],
-        crate::zookeeper::SERVER => &[
+        crate::quorum::SERVER => vec![free("lock-redis quorum", 64, "rslock", 1.3)],
+        crate::zookeeper::SERVER => vec![
             free("lock-zk mutex", 64, "floor", 3.0),
             free("lock-zk write lock", 64, "floor", 3.0),
             free("lock-zk permit", 1, "floor", 0.85),
@@ -68,9 +68,9 @@ fn bars(server: &str) -> &'static [Bar] {
             of_processes("lock-zk permit", "floor", 0.85),
         ],
         crate::memcached::SERVER => {
-            &[free("lock-memcached mutex", 1, "floor", 0.85), free("lock-memcached mutex", 64, "floor", 1.5)]
+            vec![free("lock-memcached mutex", 1, "floor", 0.85), free("lock-memcached mutex", 64, "floor", 1.5)]
         }
-        _ => &[],
+        _ => Vec::new(),
     }
 }
 
