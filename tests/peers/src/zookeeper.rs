@@ -56,17 +56,23 @@ struct Textbook {
 
 impl Turn for Textbook {
     async fn go(&mut self, holds: impl Fn() + Send + Sync) -> Outcome {
-        if !self.is_made {
-            self.client.mkdir(&self.directory, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
-            self.is_made = true;
-        }
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let stem = format!("{}/{STEM}", self.directory);
-        let created = self.client.create(&stem, &[b'x'; 240], &options);
-        let listed = self.client.list_children(&self.directory);
-        let (_, number) = created.await?;
+        let (number, mut line) = loop {
+            if !self.is_made {
+                self.client.mkdir(&self.directory, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
+                self.is_made = true;
+            }
+            let created = self.client.create(&stem, &[b'x'; 240], &options);
+            let listed = self.client.list_children(&self.directory);
+            match created.await {
+                Ok((_, number)) => break (number, listed.await?),
+                // The servers remove a container that is empty when they look.
+                Err(Error::NoNode) => self.is_made = false,
+                Err(error) => return Err(error.into()),
+            }
+        };
         let mine = number.to_string();
-        let mut line = listed.await?;
         loop {
             let before = line
                 .iter()
