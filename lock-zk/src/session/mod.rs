@@ -360,7 +360,8 @@ impl Session {
         let bytes = u32::try_from(path.len() + self.chroot).unwrap_or(u32::MAX);
         let kept = self.watchable.try_acquire_many(bytes).ok();
         if kept.is_none() {
-            tokio::time::sleep(self.pollers.pause(POLL_INTERVAL)).await;
+            // Those who share a watch may be on several runtimes, and one of these may end.
+            SystemClock.sleep_until(SystemClock.now().plus(self.pollers.pause(POLL_INTERVAL))).await;
         }
         kept
     }

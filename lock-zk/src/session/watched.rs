@@ -373,4 +373,28 @@ mod tests {
         drop(taken);
         eventually("there is room for it, too", PROMPTLY, is_watched).await;
     }
+
+    /// One of two who share a watch is on a runtime that ends while there is no room for it.
+    #[tokio::test]
+    async fn a_watch_that_waits_for_room_outlives_the_runtime_on_which_it_began_to() {
+        let Some(server) = installed(ZooKeeperServer::start_own().await) else { return };
+        server.client().await.unwrap().create(PATH, b"", NodeKind::Persistent).await.unwrap();
+        let backend = connect(&ZkConfig::new(server.url()), ClientCrate::ZookeeperClient).await.unwrap();
+        let session = backend.sessions.current().await;
+        let taken = session.watch_budget(&"x".repeat(WATCHABLE)).await.unwrap();
+        let (one, other) = (session.watch_node(PATH), session.watch_node(PATH));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            assert!(runtime.block_on(async { other.changed().now_or_never() }).is_none());
+        })
+        .join()
+        .unwrap();
+        assert!(one.changed().now_or_never().is_none());
+        drop(taken);
+        let is_watched = async || {
+            let _ = one.changed().now_or_never();
+            server.figure("zk_watch_count").await.unwrap() == 1
+        };
+        eventually("there is room for it", PROMPTLY, is_watched).await;
+    }
 }
