@@ -9,6 +9,7 @@ use lock_core::{Error, ErrorKind, LossReason, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::Command;
+use crate::client::rights::Precedence;
 use crate::config::LongestLease;
 use crate::epoch::GateVerdict;
 use crate::epoch::gate::EpochGate;
@@ -119,7 +120,7 @@ impl Renewer {
         let lost = leases.iter().zip(renewed).filter(|(_, renewed)| matches!(renewed, Renewed::Lost(_)));
         // Its entry may be forgotten already: whoever found the loss first may not have been told.
         let lost: Vec<_> = lost.map(|(lease, renewed)| (Nonce::of(lease.attempt.id), renewed)).collect();
-        let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce)).await;
+        let reasons = self.reasons.read(lost.iter().map(|(nonce, _)| *nonce), Precedence::Renewal).await;
         for ((_, renewed), reason) in lost.into_iter().zip(reasons) {
             if let Some(reason) = reason {
                 *renewed = Renewed::Lost(reason);

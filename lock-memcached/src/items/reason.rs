@@ -7,6 +7,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::rights::Precedence;
 use crate::config::LongestLease;
 use crate::error::Failure;
 use crate::store::keys::{Keys, Nonce};
@@ -41,16 +42,21 @@ impl ForcedReasons {
     }
 
     /// The reason for each of these grants, which are gone, if it was released by force.
-    pub(crate) async fn read(&self, grants: impl Iterator<Item = Nonce>) -> Vec<Option<LossReason>> {
+    pub(crate) async fn read(
+        &self,
+        grants: impl Iterator<Item = Nonce>,
+        precedence: Precedence,
+    ) -> Vec<Option<LossReason>> {
         let reads = grants.map(|nonce| Command::Read { key: self.keys.forced(nonce) });
-        self.link.run(reads.collect()).await.into_iter().map(reason_in).collect()
+        let answers = self.link.run_of(reads.collect(), self.link.deadline(), precedence).await;
+        answers.into_iter().map(reason_in).collect()
     }
 
     /// The reason why a grant that is gone was released by force, if it was and that is read by this instant.
     pub(crate) async fn read_by(&self, grant: Nonce, until: BootInstant) -> Option<LossReason> {
         tokio::select! {
             biased;
-            reasons = Box::pin(self.read([grant].into_iter())) => reasons.into_iter().next().flatten(),
+            reasons = Box::pin(self.read([grant].into_iter(), Precedence::Usual)) => reasons.into_iter().next().flatten(),
             () = SystemClock.sleep_until(until) => None,
         }
     }

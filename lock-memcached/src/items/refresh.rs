@@ -11,6 +11,7 @@ use lock_core::clock::{BootInstant, Clock, SystemClock};
 use crate::client::cas::{CasNumber, OwnItem};
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
+use crate::client::rights::Precedence;
 use crate::epoch::GateVerdict;
 use crate::epoch::gate::EpochGate;
 use crate::error::Failure;
@@ -128,8 +129,8 @@ impl Refresher {
         if changed.is_empty() {
             return;
         }
-        let found =
-            self.link.find_own(changed.iter().map(|due| (due.entry.nonce, &due.key)), self.link.deadline()).await;
+        let own = changed.iter().map(|due| (due.entry.nonce, &due.key));
+        let found = self.link.find_own_of(own, self.link.deadline(), Precedence::Renewal).await;
         for (due, found) in changed.iter_mut().zip(found) {
             match found {
                 Ok(Some(seen)) => due.seen = Some(seen),

@@ -25,9 +25,6 @@ const LEFT_AFTER: Duration = Duration::from_secs(60);
 /// The time after which another lookup is begun beside one that goes on.
 const ANOTHER_AFTER: Duration = Duration::from_secs(2);
 
-/// The time, since a caller saw it go on, for which what a lookup finds is for the next caller: later it would be about another outage.
-const TOLD_FOR: Duration = Duration::from_secs(10);
-
 /// The lookups that go on beside each other, at most.
 pub(super) const MOST: usize = 4;
 
@@ -38,12 +35,11 @@ pub(super) type FoundPlaces = Result<Vec<SocketAddr>, Arc<io::Error>>;
 #[derive(Default)]
 pub(super) struct NameLookup(Mutex<Vec<UnderWay>>);
 
-/// A lookup, its beginning, and when it was last seen to go on.
+/// A lookup, and its beginning.
 #[derive(Clone)]
 struct UnderWay {
     places: Shared<BoxFuture<'static, FoundPlaces>>,
     began: BootInstant,
-    seen: BootInstant,
 }
 
 impl UnderWay {
@@ -64,7 +60,7 @@ impl NameLookup {
         address: &Address,
         until: impl FnOnce(BootInstant) -> BootInstant,
     ) -> FoundPlaces {
-        let UnderWay { places, began, .. } = self.join(network, address);
+        let UnderWay { places, began } = self.join(network, address);
         let until = until(began);
         let found = wait::before(&SystemClock, |_| until, places.clone()).await;
         if found.is_some() {
@@ -80,9 +76,8 @@ impl NameLookup {
         // The end of one that nobody has waited for is seen by the next caller.
         let (ended, go_on): (Vec<_>, Vec<_>) =
             all.drain(..).filter(|its| now.since(its.began) < LEFT_AFTER).partition(UnderWay::has_ended);
-        all.extend(go_on.into_iter().map(|its| UnderWay { seen: now, ..its }));
-        let is_told = |its: &UnderWay| now.since(its.seen) < TOLD_FOR && matches!(its.places.peek(), Some(Ok(_)));
-        if let Some(ended) = ended.into_iter().rfind(is_told) {
+        all.extend(go_on);
+        if let Some(ended) = ended.into_iter().rfind(|its| matches!(its.places.peek(), Some(Ok(_)))) {
             return ended;
         }
         if let Some(last) = all.last()
@@ -97,7 +92,7 @@ impl NameLookup {
             let found = AssertUnwindSafe(network.resolve(host, port)).catch_unwind().await;
             found.unwrap_or_else(|_| Err(io::Error::other("the lookup panicked"))).map_err(Arc::new)
         };
-        let new = UnderWay { places: places.boxed().shared(), began: now, seen: now };
+        let new = UnderWay { places: places.boxed().shared(), began: now };
         all.push(new.clone());
         new
     }
@@ -114,10 +109,10 @@ mod tests {
     use crate::network::SystemNetwork;
 
     /// The place that is found while there is a lookup that has ended, of which nobody knows it yet.
-    async fn found_beside(began: Duration, seen: Duration) -> SocketAddr {
+    async fn found_beside(began: Duration) -> SocketAddr {
         let (lookup, now) = (NameLookup::default(), SystemClock.now());
         let places = async { Ok(vec![OLD.parse().unwrap()]) }.boxed().shared();
-        lookup.under_way().push(UnderWay { places, began: now.minus(began), seen: now.minus(seen) });
+        lookup.under_way().push(UnderWay { places, began: now.minus(began) });
         let (network, address) = (Arc::new(SystemNetwork) as Arc<dyn Network>, Address::parse(NEW).unwrap());
         let found = lookup.places(&network, &address, |_| now.plus(LEFT_AFTER)).await.unwrap();
         assert!(lookup.under_way().is_empty());
@@ -130,15 +125,8 @@ mod tests {
     #[tokio::test]
     async fn what_a_lookup_has_found_is_for_a_caller_that_comes_soon_and_for_no_later_one() {
         const HOURS: Duration = Duration::from_secs(2 * 60 * 60);
-        let soon = TOLD_FOR / 2;
-        for (began, seen, found, what) in [
-            (HOURS, HOURS, NEW, "of another outage"),
-            (HOURS, soon, NEW, "left alone long ago"),
-            (TOLD_FOR, TOLD_FOR, NEW, "ended long ago, perhaps"),
-            (LEFT_AFTER / 2, soon, OLD, "slow, and seen to go on"),
-            (soon, soon, OLD, "begun just now"),
-        ] {
-            assert_eq!(found_beside(began, seen).await, found.parse().unwrap(), "{what}");
+        for (began, found) in [(HOURS, NEW), (LEFT_AFTER, NEW), (LEFT_AFTER / 2, OLD)] {
+            assert_eq!(found_beside(began).await, found.parse().unwrap(), "{began:?} ago");
         }
     }
 }

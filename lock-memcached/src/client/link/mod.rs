@@ -149,7 +149,12 @@ impl Link {
     }
 
     /// [`run_by`](Link::run_by), with this precedence.
-    fn run_of(&self, commands: Vec<Command>, until: BootInstant, precedence: Precedence) -> PendingAnswers<'_> {
+    pub(crate) fn run_of(
+        &self,
+        commands: Vec<Command>,
+        until: BootInstant,
+        precedence: Precedence,
+    ) -> PendingAnswers<'_> {
         Box::pin(async move {
             if commands.is_empty() {
                 return Vec::new();
@@ -277,8 +282,18 @@ impl Link {
         items: impl Iterator<Item = (Nonce, &Key)> + Clone,
         until: BootInstant,
     ) -> Vec<Result<Option<CasNumber>, Failure>> {
+        self.find_own_of(items, until, Precedence::Usual).await
+    }
+
+    /// [`find_own`](Link::find_own), with this precedence.
+    pub(crate) async fn find_own_of(
+        &self,
+        items: impl Iterator<Item = (Nonce, &Key)> + Clone,
+        until: BootInstant,
+        precedence: Precedence,
+    ) -> Vec<Result<Option<CasNumber>, Failure>> {
         let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
-        let answers = self.run_by(reads.collect(), until).await;
+        let answers = self.run_of(reads.collect(), until, precedence).await;
         let own = items.zip(answers).map(|((nonce, _), answer)| {
             let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
             Ok(found.map(|item| item.seen))
