@@ -9,6 +9,7 @@ mod connection;
 mod home_runtime;
 mod lookup;
 mod opening;
+mod own_items;
 mod resolved;
 
 use std::fmt;
@@ -29,12 +30,11 @@ use self::home_runtime::{HomeRuntime, Work};
 use self::lookup::NameLookup;
 use self::resolved::ResolvedPlaces;
 use crate::address::Address;
-use crate::client::cas::CasNumber;
 use crate::client::protocol::{Command, CommandAnswer};
 use crate::client::rights::{Precedence, Right, Rights};
 use crate::error::Failure;
 use crate::network::Network;
-use crate::store::keys::{Key, Nonce, item_ttl};
+use crate::store::keys::item_ttl;
 
 /// The longest time for which an idle connection is used again. It is closed when the next request looks for one.
 const IDLE: Duration = Duration::from_secs(90);
@@ -274,31 +274,6 @@ impl Link {
     /// gone. At the worst it is carried out as late as it is dropped from the server's buffers.
     pub(crate) fn gone_by(&self, sent_at: BootInstant, ttl: Duration) -> BootInstant {
         sent_at.plus(self.op_timeout).plus(Duration::from_secs(item_ttl(ttl).into()))
-    }
-
-    /// The CAS number that each of these items has now, asked for by this instant; none for one that is not this grant's (any more).
-    pub(crate) async fn find_own(
-        &self,
-        items: impl Iterator<Item = (Nonce, &Key)> + Clone,
-        until: BootInstant,
-    ) -> Vec<Result<Option<CasNumber>, Failure>> {
-        self.find_own_of(items, until, Precedence::Usual).await
-    }
-
-    /// [`find_own`](Link::find_own), with this precedence.
-    pub(crate) async fn find_own_of(
-        &self,
-        items: impl Iterator<Item = (Nonce, &Key)> + Clone,
-        until: BootInstant,
-        precedence: Precedence,
-    ) -> Vec<Result<Option<CasNumber>, Failure>> {
-        let reads = items.clone().map(|(_, key)| Command::Read { key: key.clone() });
-        let answers = self.run_of(reads.collect(), until, precedence).await;
-        let own = items.zip(answers).map(|((nonce, _), answer)| {
-            let found = answer.item()?.filter(|item| Nonce::read(&item.value) == Some(nonce));
-            Ok(found.map(|item| item.seen))
-        });
-        own.collect()
     }
 
     fn pool(&self) -> MutexGuard<'_, ConnectionPool> {
