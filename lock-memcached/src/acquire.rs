@@ -13,6 +13,7 @@ use lock_core::{Error, ErrorKind, Phase};
 
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::rights::Precedence;
 use crate::epoch::gate::{self, EpochGate};
 use crate::epoch::{Epoch, GateVerdict, NotNow};
 use crate::error::Failure;
@@ -343,7 +344,7 @@ impl Acquirer {
             let record = self.records.keep(entry, seconds);
             let has_record = record.is_some();
             let commands = renewal.into_iter().chain(also).chain(record);
-            let (mut answers, verdict) = self.gate.run(commands, sent_at).await;
+            let (mut answers, verdict) = self.gate.run(commands, sent_at, Precedence::Renewal).await;
             let verdict = verdict?;
             if has_record {
                 answers.pop();

@@ -12,6 +12,7 @@ use lock_core::{Error, FencingToken, GrantId, Phase};
 use crate::client::cas::{CasNumber, OwnItem};
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer, Item};
+use crate::client::rights::Precedence;
 use crate::epoch::gate::{self, EpochGate};
 use crate::epoch::{Epoch, GateVerdict};
 use crate::error::Failure;
@@ -101,7 +102,7 @@ impl Adopter {
         adoption: Adoption,
     ) -> Result<Round, Error> {
         let look = [Command::Read { key: entry.lock.clone() }].into_iter();
-        let (answers, verdict) = self.gate.run(look, SystemClock.now()).await;
+        let (answers, verdict) = self.gate.run(look, SystemClock.now(), Precedence::Usual).await;
         let found = CommandAnswer::expected(answers.into_iter().next());
         let found = found.item().map_err(|failure| self.error(failure))?;
         let epoch = match verdict.map_err(|failure| self.error(failure))? {
@@ -160,7 +161,7 @@ impl Adopter {
             }
         };
         let commands = [change, Command::Look { key: key.clone() }].into_iter();
-        let (answers, verdict) = self.gate.run(commands, sent_at).await;
+        let (answers, verdict) = self.gate.run(commands, sent_at, Precedence::Usual).await;
         let mut answers = answers.into_iter();
         let seen = match answers.next() {
             Some(CommandAnswer::Done(seen)) => seen,

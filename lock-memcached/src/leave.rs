@@ -10,6 +10,7 @@ use lock_core::{Error, ErrorKind, GrantId, Phase};
 use crate::client::cas::OwnItem;
 use crate::client::link::Link;
 use crate::client::protocol::{Command, CommandAnswer};
+use crate::client::rights::Precedence;
 use crate::config::LongestLease;
 use crate::epoch::gate::EpochGate;
 use crate::epoch::{GateVerdict, NotNow};
@@ -86,7 +87,7 @@ impl Leaver {
         for _ in 0..ROUNDS {
             let change = Command::HandOver { key: key.clone(), own, to, seconds };
             let request = [change, Command::Look { key: key.clone() }].into_iter();
-            let (answers, verdict) = self.gate.run(request, SystemClock.now()).await;
+            let (answers, verdict) = self.gate.run(request, SystemClock.now(), Precedence::Usual).await;
             let mut answers = answers.into_iter();
             match answers.next() {
                 Some(CommandAnswer::Done(seen)) => {

@@ -199,9 +199,15 @@ fn patience(batch: &[Renewal<'_>], op_timeout: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
     use lock_core::Owner;
+    use lock_core::driver::MutexBackend;
+    use lock_testkit::testing::installed;
+    use lock_testkit_servers::memcached::{MemcachedOptions, MemcachedServer};
 
     use super::*;
+    use crate::{MemcachedConfig, MemcachedLocks, RestartPolicy, connect};
 
     #[test]
     fn a_short_lease_does_not_cut_off_those_that_are_renewed_with_it() {
@@ -213,5 +219,64 @@ mod tests {
         assert_eq!(patience(&batch[..1], second * 2), second / 10);
         // What is asked for counts, and not the time for which it was taken.
         assert_eq!(patience(&[Renewal::new(&short, second * 10)], second * 2), second * 2);
+    }
+
+    const TTL: Duration = Duration::from_secs(60);
+    const KEY: &str = "lock:mutex:a";
+
+    /// Uses of the connection that wait for it. A renewal has fewer steps.
+    const OTHERS: usize = 20;
+
+    /// A renewal that needs several steps, of a lock that `changed` has changed meanwhile; it comes behind all who wait for the connection.
+    async fn renewed_before_others(changed: impl AsyncFnOnce(&MemcachedServer, &Attempt)) -> Option<Renewed> {
+        let server = installed(MemcachedServer::start_with(&MemcachedOptions::new()).await)?;
+        let config = MemcachedConfig::new(server.url())
+            .with_restart_policy(RestartPolicy::Off)
+            .with_longest_lease(TTL)
+            .with_connections(1);
+        let backend = connect::connect(&config).await.unwrap();
+        let attempt = Attempt::new("a".into(), Kind::Mutex, Owner::new(), TTL).unwrap();
+        backend.try_lock(&attempt).await.unwrap().unwrap();
+        changed(&server, &attempt).await;
+        let link = &backend.renewer.link;
+        let in_use = link.for_steps(link.deadline()).await.unwrap();
+        let mut others = Box::pin(join_all((0..OTHERS).map(|_| async {
+            let used = link.for_steps(link.deadline()).await.unwrap();
+            tokio::task::yield_now().await;
+            drop(used);
+        })));
+        assert!((&mut others).now_or_never().is_none());
+        let batch = [Renewal::new(&attempt, TTL)];
+        let mut renewal = Box::pin(backend.renewer.renew(&batch));
+        assert!((&mut renewal).now_or_never().is_none());
+        drop(in_use);
+        tokio::select! {
+            biased;
+            () = others.map(drop) => panic!("all others came before a step of the renewal"),
+            mut renewed = renewal => renewed.pop(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_item_that_has_changed_is_found_again_before_others_have_the_connection() {
+        let changed = async |server: &MemcachedServer, _: &Attempt| {
+            let raw = server.client();
+            let (value, unique) = raw.gets(KEY).await.unwrap().unwrap();
+            assert!(raw.cas(KEY, std::str::from_utf8(&value).unwrap(), 60, unique).await.unwrap());
+        };
+        let Some(renewed) = renewed_before_others(changed).await else { return };
+        assert!(matches!(renewed, Renewed::For(_)), "{renewed:?}");
+    }
+
+    #[tokio::test]
+    async fn the_reason_of_a_loss_is_read_before_others_have_the_connection() {
+        let changed = async |server: &MemcachedServer, attempt: &Attempt| {
+            let config =
+                MemcachedConfig::new(server.url()).with_restart_policy(RestartPolicy::Off).with_longest_lease(TTL);
+            let operator = MemcachedLocks::connect_with(config).await.unwrap();
+            assert!(operator.mutex("a").force_release(attempt.id, "it hangs").await.unwrap());
+        };
+        let Some(renewed) = renewed_before_others(changed).await else { return };
+        assert!(matches!(renewed, Renewed::Lost(LossReason::ForceReleased { .. })), "{renewed:?}");
     }
 }

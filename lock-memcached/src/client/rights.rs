@@ -3,7 +3,7 @@
 //! A right is given for steps that end by a known instant, and is released when it is dropped. A call on a runtime that nobody drives any
 //! more neither ends nor is dropped, and would keep its right for ever. So a right that has not come back a moment after its end is given
 //! to the next caller, and so is one that was handed to a waiter which does not pick it up.
-//! Whoever renews leases is handed a right before all others that wait, however many they are: a lease ends if it is renewed too late.
+//! A renewal of leases is handed a right before all others that wait, however many they are: a lease ends if it is renewed too late.
 //!
 //! The ledger says which ones are given until when, and who waits for one. It decides without a clock, a lock or a task: each event
 //! comes with its instant.

@@ -100,23 +100,6 @@ impl EpochGate {
         &self,
         commands: impl Iterator<Item = Command>,
         sent_at: BootInstant,
-    ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
-        self.run_of(commands, sent_at, Precedence::Usual)
-    }
-
-    /// [`run`](EpochGate::run), for the renewal of leases: before all that waits for a connection.
-    pub(crate) fn renew(
-        &self,
-        commands: impl Iterator<Item = Command>,
-        sent_at: BootInstant,
-    ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
-        self.run_of(commands, sent_at, Precedence::Renewal)
-    }
-
-    fn run_of(
-        &self,
-        commands: impl Iterator<Item = Command>,
-        sent_at: BootInstant,
         precedence: Precedence,
     ) -> impl Future<Output = (Vec<CommandAnswer>, Result<GateVerdict, Failure>)> + Send {
         let (commands, until) = (commands.collect(), self.link.deadline());

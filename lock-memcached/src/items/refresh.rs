@@ -112,7 +112,7 @@ impl Refresher {
             commands.extend(renewal(&due.key, due.entry.own(seen), seconds));
             asked.push((due, seconds));
         }
-        let (answers, verdict) = self.gate.renew(commands.into_iter().chain(beside), sent_at).await;
+        let (answers, verdict) = self.gate.run(commands.into_iter().chain(beside), sent_at, Precedence::Renewal).await;
         let mut answers = answers.into_iter();
         for (due, seconds) in asked {
             // There are as many answers as commands.

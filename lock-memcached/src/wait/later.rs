@@ -68,6 +68,7 @@ impl LaterWakes {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use lock_testkit::testing::{PROMPTLY, soon};
 
     use super::*;
 
@@ -85,11 +86,11 @@ mod tests {
         wakes.add(first.clone());
         wakes.add(second.clone());
         assert!(!is_woken(&first));
-        first.notified().await;
+        soon("a wake-up", PROMPTLY, first.notified()).await;
         assert!(is_woken(&second));
         assert!(wakes.pending().due.is_none() && wakes.pending().waiters.is_empty());
         wakes.add(first.clone());
-        first.notified().await;
+        soon("the next wake-up", PROMPTLY, first.notified()).await;
     }
 
     #[test]
