@@ -119,6 +119,6 @@ impl Operator for Inspector {
     }
 }
 
-fn count(fields: &mut Fields) -> Result<u64, Error> {
+fn count(fields: &mut Fields<'_>) -> Result<u64, Error> {
     fields.number().map(|number| u64::try_from(number).unwrap_or_default())
 }

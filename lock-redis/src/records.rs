@@ -73,7 +73,7 @@ impl Records {
         Ok(RecordWrite::Done(record))
     }
 
-    fn record(&self, fields: &mut Fields, name: &LockName, phase: Phase) -> Result<Record, Error> {
+    fn record(&self, fields: &mut Fields<'_>, name: &LockName, phase: Phase) -> Result<Record, Error> {
         Record::from_bytes(&fields.bytes()?).ok_or_else(|| {
             let what = "something else is in the record's place";
             Error::new(ErrorKind::Protocol, phase, what).with_name(name).with_server(self.links.server())

@@ -130,7 +130,7 @@ impl SeveralAcquirer {
 }
 
 /// The grants of a reply: a token and the time that it is kept, for each.
-fn grants(attempts: &[&Attempt], mut fields: Fields, sent_at: BootInstant) -> Result<Vec<Grant>, Error> {
+fn grants(attempts: &[&Attempt], mut fields: Fields<'_>, sent_at: BootInstant) -> Result<Vec<Grant>, Error> {
     let grant = |_| Ok(Grant::new(Some(fields.token()?), sent_at, fields.milliseconds()?));
     attempts.iter().map(grant).collect()
 }

@@ -10,7 +10,7 @@ use super::reply::Fields;
 const NO_KEY: i64 = -2;
 
 /// The holder of a mutex, if it has one.
-pub(crate) fn the_holder(mut fields: Fields, now: i64) -> Result<Vec<Holder>, Error> {
+pub(crate) fn the_holder(mut fields: Fields<'_>, now: i64) -> Result<Vec<Holder>, Error> {
     let (held, ends_in) = (fields.bytes()?, fields.number()?);
     // A foreign client may hold it with an empty value.
     if ends_in == NO_KEY {

@@ -23,26 +23,54 @@ pub struct Granted {
 }
 
 /// The fields of a reply, in order.
-pub(crate) struct Fields {
-    rest: std::vec::IntoIter<Value>,
+pub(crate) struct Fields<'s> {
+    rest: Rest,
     phase: Phase,
-    server: String,
+    server: &'s str,
 }
 
-impl Fields {
+/// The fields that have not been read.
+enum Rest {
+    /// A value each.
+    Values(std::vec::IntoIter<Value>),
+    /// One text with a colon between two fields, as the short ways of the queue reply: one value costs the server and this client less than
+    /// several.
+    Text { text: String, read: usize },
+}
+
+impl<'s> Fields<'s> {
     /// The fields behind the token that says which request is answered; `None` if that is another one.
-    pub(crate) fn answering(token: &str, value: Value, phase: Phase, server: &str) -> Option<Self> {
-        let Value::Array(fields) = value else { return None };
-        let mut fields = Self { rest: fields.into_iter(), phase, server: server.to_owned() };
+    pub(crate) fn answering(token: &str, value: Value, phase: Phase, server: &'s str) -> Option<Self> {
+        let rest = match value {
+            Value::Array(values) => Rest::Values(values.into_iter()),
+            Value::BulkString(bytes) => Rest::Text { text: String::from_utf8(bytes).ok()?, read: 0 },
+            _ => return None,
+        };
+        let mut fields = Self { rest, phase, server };
         (fields.text().ok()? == token).then_some(fields)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rest.as_slice().is_empty()
+        match &self.rest {
+            Rest::Values(values) => values.as_slice().is_empty(),
+            Rest::Text { text, read } => *read > text.len(),
+        }
+    }
+
+    fn next(&mut self) -> Option<Value> {
+        match &mut self.rest {
+            Rest::Values(values) => values.next(),
+            Rest::Text { text, read } => {
+                let rest = text.get(*read..)?;
+                let field = rest.split(':').next().unwrap_or(rest);
+                *read += field.len() + 1;
+                Some(Value::BulkString(field.as_bytes().to_vec()))
+            }
+        }
     }
 
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, Error> {
-        match self.rest.next() {
+        match self.next() {
             Some(Value::BulkString(bytes)) => Ok(bytes),
             Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
             Some(Value::Int(number)) => Ok(number.to_string().into_bytes()),
@@ -56,7 +84,7 @@ impl Fields {
     }
 
     pub(crate) fn number(&mut self) -> Result<i64, Error> {
-        match self.rest.next() {
+        match self.next() {
             Some(Value::Int(number)) => Ok(number),
             Some(Value::BulkString(digits)) => std::str::from_utf8(&digits)
                 .ok()
@@ -68,13 +96,14 @@ impl Fields {
 
     /// A number, or a text of a number, a colon and another text.
     pub(crate) fn number_and_text(&mut self) -> Result<(i64, String), Error> {
-        if let Some(Value::BulkString(bytes)) = self.rest.as_slice().first()
+        if let Rest::Values(values) = &self.rest
+            && let Some(Value::BulkString(bytes)) = values.as_slice().first()
             && let Ok(text) = std::str::from_utf8(bytes)
             && let Some((number, text)) = text.split_once(':')
             && let Ok(number) = number.parse()
         {
             let read = (number, text.to_owned());
-            self.rest.next();
+            self.next();
             return Ok(read);
         }
         Ok((self.number()?, String::new()))
@@ -108,10 +137,8 @@ impl Fields {
 
     /// The fields of a field.
     pub(crate) fn inner(&mut self) -> Result<Self, Error> {
-        match self.rest.next() {
-            Some(Value::Array(values)) => {
-                Ok(Self { rest: values.into_iter(), phase: self.phase, server: self.server.clone() })
-            }
+        match self.next() {
+            Some(Value::Array(values)) => Ok(Self { rest: Rest::Values(values.into_iter()), ..*self }),
             other => Err(self.wrong("an array", &other)),
         }
     }
@@ -138,21 +165,33 @@ impl Fields {
 
     fn wrong(&self, wanted: &str, got: &Option<Value>) -> Error {
         let got = cause::shortened(format!("{got:?}"), SHOWN);
-        error::bad_reply(self.phase, &self.server, format!("a reply has {got} where {wanted} belongs"))
+        error::bad_reply(self.phase, self.server, format!("a reply has {got} where {wanted} belongs"))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lock_core::ErrorKind;
+
     use super::*;
 
     #[test]
     fn only_a_reply_with_the_token_of_the_request_is_read() {
         let text = |text: &str| Value::BulkString(text.into());
         let answering = |value| Fields::answering("abc", value, Phase::Wait, "here");
-        let mut fields = answering(Value::Array(vec![text("abc"), Value::Int(1)])).unwrap();
-        assert_eq!((fields.number().unwrap(), fields.is_empty()), (1, true));
-        for wrong in [Value::Array(vec![text("abd"), text("abc")]), Value::Array(Vec::new()), text("abc"), Value::Nil] {
+        for right in [Value::Array(vec![text("abc"), Value::Int(1)]), text("abc:1")] {
+            let mut fields = answering(right).unwrap();
+            assert_eq!((fields.number().unwrap(), fields.is_empty()), (1, true));
+            assert_eq!(fields.number().unwrap_err().kind(), ErrorKind::Protocol);
+        }
+        let others = ["abd:abc", "abcd", "abc\u{7f}", "", ":abc"].map(text);
+        let others = others
+            .into_iter()
+            .chain([Value::BulkString(b"abc:\xff".to_vec()), Value::SimpleString("abc:1".to_owned())]);
+        for wrong in [Value::Array(vec![text("abd"), text("abc")]), Value::Array(Vec::new()), Value::Nil]
+            .into_iter()
+            .chain(others)
+        {
             assert!(answering(wrong.clone()).is_none(), "{wrong:?}");
         }
     }
@@ -170,6 +209,8 @@ mod tests {
             format!("*4\r\n+abc\r\n+{NONCE}\r\n$2\r\n17\r\n$4\r\n2000\r\n"),
             "*3\r\n$3\r\nabc\r\n:-1\r\n*4\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n:3\r\n".to_owned(),
             "*2\r\n$3\r\nabc\r\n%1\r\n+a\r\n,1.5\r\n".to_owned(),
+            format!("$59\r\nabc:{NONCE}:1234567890123456:30000\r\n"),
+            "$3\r\nabc\r\n".to_owned(),
             format!("*3\r\n+abc\r\n+{0}\r\n*2\r\n+a\r\n+{0}\r\n", "long".repeat(200)),
         ];
         let samples: Vec<_> = samples.iter().map(String::as_bytes).collect();
@@ -177,7 +218,10 @@ mod tests {
         lock_testkit::fuzz::bytes("replies", &samples, |bytes| {
             let Some(value) = answer(bytes) else { return };
             let Some(grants) = read(value.clone()) else { return };
-            assert!(matches!(&value, Value::Array(fields) if !fields.is_empty()));
+            match &value {
+                Value::Array(fields) => assert!(!fields.is_empty()),
+                text => assert!(matches!(text, Value::BulkString(bytes) if bytes.starts_with(b"abc")), "{text:?}"),
+            }
             match grants.grants() {
                 Ok(grants) => {
                     let fields = |granted: &Granted| {

@@ -204,7 +204,11 @@ impl Lock {
     }
 }
 
+/// The fields of a reply, which is a list or, in a short way, one text with colons.
 pub(crate) fn texts(value: Value) -> Vec<String> {
+    if let Some(text) = value.as_text() {
+        return text.split(':').map(str::to_owned).collect();
+    }
     value.into_parts().iter().map(|part| part.as_text().unwrap_or_else(|| part.as_int().unwrap().to_string())).collect()
 }
 

@@ -215,7 +215,7 @@ impl Links {
     }
 
     /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
-    pub(crate) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields, Error> {
+    pub(crate) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields<'_>, Error> {
         let fields = Fields::answering(token, raw.value, phase, self.server());
         fields.ok_or_else(|| self.not_mine(raw.generation, phase))
     }

@@ -125,7 +125,7 @@ impl Member {
     }
 
     /// Reads `{token, ...}`, where the token says which request is answered: a reply to another one costs the connection.
-    pub(in crate::quorum) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields, Error> {
+    pub(in crate::quorum) fn fields(&self, raw: Raw, token: &str, phase: Phase) -> Result<Fields<'_>, Error> {
         let fields = Fields::answering(token, raw.value, phase, self.link.server());
         fields.ok_or_else(|| self.not_mine(raw.generation, phase).error)
     }

@@ -245,7 +245,11 @@ fn number_of(some: &[DueHeartbeat]) -> String {
 }
 
 /// Reads what a short heartbeat says of one lock; nothing if it has left it to a long one.
-fn read_short(fields: &mut Fields, due: &DueHeartbeat, sent_at: BootInstant) -> Result<Option<HeartbeatReply>, Error> {
+fn read_short(
+    fields: &mut Fields<'_>,
+    due: &DueHeartbeat,
+    sent_at: BootInstant,
+) -> Result<Option<HeartbeatReply>, Error> {
     let (ms, nonce) = fields.number_and_text()?;
     let nonce = &*nonce;
     let (holder, pause) = match due.holder {

@@ -5,7 +5,7 @@
 -- KEYS, ARGV and reply as in acquire.lua; in a batch for whose locks nobody waits there is no KEYS[2], and in each batch [10] is the
 --      token, which is noted already, and [11] the time in ms
 local mode = ARGV[9]
-local mine, next, group, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used'))
+local mine, next, group, used, latest = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#group', '#used', '#token'))
 local token, ms = ARGV[10], ARGV[11]
 if not token then
   local time = redis.call('TIME')

@@ -2,7 +2,8 @@
 -- after acquire_short.lua, which has looked at the lock, and before base.lua, many.lua and queue.lua, whose functions cost time to define;
 -- leaves everything else to acquire.lua.
 --
--- KEYS, ARGV and reply as in acquire.lua
+-- KEYS and ARGV as in acquire.lua
+-- Reply as there, in one text with a colon between two fields
 local full = limit and group == wanted and tonumber(used) >= tonumber(limit)
 if ARGV[5] == '1' and ARGV[6] == '' and not mine and (full or (group == 'W' and (mode == 'R' or mode == 'W'))) and tonumber(next) > ms then
   local known = redis.call('HMGET', KEYS[3], '@' .. ARGV[2], '#seen', '#last')
@@ -12,9 +13,14 @@ if ARGV[5] == '1' and ARGV[6] == '' and not mine and (full or (group == 'W' and 
     if redis.call('ZADD', KEYS[2], 'NX', place, me) == 0 then place = redis.call('ZSCORE', KEYS[2], me) end
     redis.call('HSET', KEYS[3],
       ARGV[1], ARGV[3] .. mode .. ARGV[4], '@' .. ARGV[2], string.format('%.0f', ms + 3000),
-      '#seen', string.format('%.0f', ms), '#last', token, '#group', wanted)
-    redis.call('PEXPIRE', KEYS[2], 30000)
-    redis.call('PEXPIRE', KEYS[3], 30000)
-    return { ARGV[1], 0, next - ms, place, 1, string.match(redis.call('GET', KEYS[4]) or '', '^%d+') or '0' }
+      '#seen', string.format('%.0f', ms), '#last', token)
+    -- Both last for 30 s from a sign, and are made to last again every 8 s, as in heartbeat_short.lua.
+    local period = ms - ms % 8000
+    if known[2] - period < 0 or known[2] - ms > 0 then
+      redis.call('PEXPIRE', KEYS[2], 30000)
+      redis.call('PEXPIRE', KEYS[3], 30000)
+    end
+    -- As the last token that of the newest grant will do: an earlier grant of this waiter has a lower one, as the lock is full anew.
+    return ARGV[1] .. ':0:' .. string.format('%.0f', next - ms) .. ':' .. place .. ':1:' .. (latest or '0')
   end
 end

@@ -3,7 +3,7 @@
 -- KEYS[1] hash, which lives as long as its last grant:
 --         <nonce 32> -> <end ms>:<token>:<client 16>:<mode>:<holder JSON>
 --         #next -> ms before which no grant ends; #group -> the group of all grants; #used -> the sum of their weights;
---         #token -> the last grant's token. What is counted here is counted anew when #next has come: at once, or where
+--         #token -> the newest grant's token. What is counted here is counted anew when #next has come: at once, or where
 --         there are many grants a part in each run; #scan -> how far that has come, #least -> #next of what was looked at
 --
 -- A request's mode says what it wants:
@@ -44,8 +44,8 @@ local function count(ms)
         redis.call('HDEL', LOCK, all[i])
         ended = true
       else
-        seen.group, seen.used, seen.token = group(mode), seen.used + weight(mode), token
-        seen.next = math.min(seen.next, ends)
+        seen.group, seen.used, seen.next = group(mode), seen.used + weight(mode), math.min(seen.next, ends)
+        if tonumber(token) > tonumber(seen.token or 0) then seen.token = token end
       end
     end
   end

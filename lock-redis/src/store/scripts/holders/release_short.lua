@@ -3,7 +3,9 @@
 --
 -- KEYS, ARGV and reply as in release.lua
 local record, next, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#used'))
-if record and next and redis.call('EXISTS', KEYS[2]) == 0 then
+-- Something else in the queue's place is nobody who waits.
+local first = record and next and redis.pcall('ZRANGE', KEYS[2], 0, 1)
+if first and not first[1] then
   local time = redis.call('TIME')
   local ms = time[1] * 1000 + math.floor(time[2] / 1000)
   -- No grant has ended, this one included.

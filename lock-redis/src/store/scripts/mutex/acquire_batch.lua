@@ -18,7 +18,7 @@ local function answer(lock, queue, what, ttl, token)
   if sub(held, 1, 32) ~= nonce then return nonce .. '-' end
   local left = call('PTTL', lock)
   if type(left) == 'number' and left < tonumber(ttl) then call('PEXPIRE', lock, ttl) end
-  return nonce .. '+' .. (string.match(held, '(%d+)!?$') or '')
+  return nonce .. '+' .. (string.match(held, '(%d+)!?$', -24) or '')
 end
 
 local answers = {}

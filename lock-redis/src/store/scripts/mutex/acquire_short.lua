@@ -38,6 +38,6 @@ local held = redis.call('GET', KEYS[1])
 if not held then return nonce .. '?' end
 if string.sub(held, 1, 32) == nonce then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-  return nonce .. '+' .. string.match(held, '(%d+)!?$')
+  return nonce .. '+' .. string.match(held, '(%d+)!?$', -24)
 end
 return nonce .. '-'

@@ -6,7 +6,7 @@
 local nonce, held = ARGV[1], redis.call('GET', KEYS[1])
 local now = held and string.sub(held, 1, 32)
 if now ~= nonce and now ~= ARGV[5] then return { nonce, 0 } end
-local token, mark = string.match(held, '(%d+)(!?)$')
+local token, mark = string.match(held, '(%d+)(!?)$', -24)
 local ttl = math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[4]))
 redis.call('SET', KEYS[1], nonce .. ':' .. ARGV[2] .. ':' .. ARGV[3] .. ':' .. token .. mark, 'PX', string.format('%.0f', ttl))
 return { nonce, 1, token }

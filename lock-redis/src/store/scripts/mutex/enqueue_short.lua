@@ -1,7 +1,8 @@
 -- The usual way into a queue, in as few calls as can be: somebody else holds the lock, others of this client wait
 -- already. Comes before queue.lua, whose functions cost time to define, and leaves everything else to acquire.lua.
 --
--- KEYS, ARGV and reply as in acquire.lua
+-- KEYS and ARGV as in acquire.lua
+-- Reply as there, in one text with a colon between two fields
 if ARGV[5] == '1' and ARGV[6] == '' and ARGV[8] == '' then
   local held = redis.call('GET', KEYS[1])
   if held and string.sub(held, -1) == '!' and string.sub(held, 1, 32) ~= ARGV[1] then
@@ -15,7 +16,7 @@ if ARGV[5] == '1' and ARGV[6] == '' and ARGV[8] == '' then
       if redis.call('ZADD', KEYS[2], 'NX', ticket, me) == 0 then place = redis.call('ZSCORE', KEYS[2], me) end
       local alive = string.format('%.0f', ms + 3000)
       redis.call('HSET', KEYS[3], ARGV[1], ARGV[3] .. ARGV[4], '@' .. ARGV[2], alive, '#last', ticket)
-      return { ARGV[1], 0, -1, place, 1, string.match(held, '(%d+)!$') or '0' }
+      return ARGV[1] .. ':0:-1:' .. place .. ':1:' .. (string.match(held, ':(%d+)!$', -24) or '0')
     end
   end
 end

@@ -1,11 +1,12 @@
 -- What a mutex holds: one grant at most. Comes after what keeps it: text.lua, or redisson.lua where it is shared with Redisson.
 --
--- <nonce 32>:<client 16>:<holder JSON>:<token>, with the lease as the key's TTL, and ! at its end if others wait
+-- <nonce 32>:<client 16>:<holder JSON>:<token>, with the lease as the key's TTL, and ! at its end if others wait. The token
+-- is sought in the last 24 bytes: from the beginning each byte of the JSON would be tried.
 
 -- The token, if the lock is held under this nonce.
 local function mine(now, nonce)
   local held = kept()
-  if held and string.sub(held, 1, 32) == nonce then return string.match(held, '(%d+)!?$') end
+  if held and string.sub(held, 1, 32) == nonce then return string.match(held, '(%d+)!?$', -24) end
 end
 
 -- Never shortens: what asks for it may be a late copy of a request whose lease was extended since.
@@ -55,7 +56,7 @@ end
 local function held_by(now, client)
   local held = kept() or ''
   if string.sub(held, 34, 49) ~= client then return {} end
-  return { string.sub(held, 1, 32), string.match(held, '(%d+)!?$') or '0', redis.call('PTTL', LOCK) }
+  return { string.sub(held, 1, 32), string.match(held, '(%d+)!?$', -24) or '0', redis.call('PTTL', LOCK) }
 end
 
 local function holders() return { kept() or '', redis.call('PTTL', LOCK) }, 0 end

@@ -64,8 +64,11 @@ fn holder(nonce: &str, client: &str, mode: Mode, token: &str, end: u64) -> Holde
     Holder { nonce: nonce.to_owned(), client: client.to_owned(), mode, token: token.parse().unwrap(), end }
 }
 
-/// The parts of an answer as texts.
+/// The parts of an answer, which is a list or, in a short way, one text with colons.
 pub(super) fn texts(value: Value) -> Vec<String> {
+    if let Value::Bulk(_) = value {
+        return value.as_text().unwrap().split(':').map(str::to_owned).collect();
+    }
     value.into_parts().iter().map(|part| part.as_text().unwrap_or_else(|| part.as_int().unwrap().to_string())).collect()
 }
 
