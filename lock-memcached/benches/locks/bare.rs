@@ -14,9 +14,14 @@ const CONNECTIONS: usize = 32;
 const NONE: u64 = i64::MAX.unsigned_abs();
 
 pub(crate) async fn client(bench: &Bench) -> Outcome<AsyncMetaClient> {
+    client_to(bench.server.address()).await
+}
+
+/// A client of the server behind this address.
+pub(crate) async fn client_to(address: &str) -> Outcome<AsyncMetaClient> {
     let patience = Some(Duration::from_secs(2));
     let builder = AsyncMetaClient::builder().max_connections(Some(CONNECTIONS)).max_idle(CONNECTIONS);
-    Ok(builder.connect_timeout(patience).io_timeout(patience).connect_async(bench.server.address()).await?)
+    Ok(builder.connect_timeout(patience).io_timeout(patience).connect_async(address).await?)
 }
 
 /// A claim and a deletion by CAS number: the least that any lock on memcached does that frees only its own.

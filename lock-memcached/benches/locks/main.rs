@@ -22,7 +22,8 @@ use lock_memcached::{MemcachedConfig, MemcachedLocks, RestartPolicy};
 use lock_testkit_servers::memcached::MemcachedServer;
 
 /// The parts that can be asked for by name.
-const PARTS: [&str; 8] = ["peers", "uncontended", "connect", "handover", "processes", "idle", "crashes", "storm"];
+const PARTS: [&str; 9] =
+    ["peers", "uncontended", "far", "connect", "handover", "processes", "idle", "crashes", "storm"];
 
 /// The lease: short, so that a new server's quarantine and a dead holder's lock are over soon.
 const LEASE: Duration = Duration::from_secs(1);
@@ -73,6 +74,9 @@ fn main() -> Outcome {
         let bench = Bench { server: MemcachedServer::start_own().await?, plan: plan.clone() };
         if bench.plan.wants("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if bench.plan.wants("far") {
+            uncontended::far(&bench).await?;
         }
         if bench.plan.wants("connect") {
             connect::run(&bench).await?;

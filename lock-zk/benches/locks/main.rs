@@ -10,6 +10,7 @@ mod connect;
 mod crates;
 mod curator;
 mod failover;
+mod far;
 mod handover;
 mod idle;
 mod plain;
@@ -27,9 +28,10 @@ use lock_testkit_servers::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{ZkConfig, ZkLocks};
 
 /// The parts that can be asked for by name; `crates` needs the feature `zookeeper-async`.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "peers",
     "uncontended",
+    "far",
     "connect",
     "batches",
     "handover",
@@ -83,6 +85,9 @@ fn main() -> Outcome {
         let bench = Bench { server, round: plan.round, rounds: plan.rounds };
         if plan.wants("uncontended") {
             uncontended::run(&bench).await?;
+        }
+        if plan.wants("far") {
+            far::run(&bench).await?;
         }
         if plan.wants("connect") {
             connect::run(&bench).await?;

@@ -19,7 +19,11 @@ pub(crate) struct Plain {
 
 impl Plain {
     pub(crate) async fn connect(bench: &Bench, directory: &str) -> Outcome<Self> {
-        let servers = bench.server.url().trim_start_matches("zk://");
+        Self::connect_to(bench.server.url().trim_start_matches("zk://"), directory).await
+    }
+
+    /// A directory of nodes in the queue, by a session over this address.
+    pub(crate) async fn connect_to(servers: &str, directory: &str) -> Outcome<Self> {
         let client = Client::connect(servers).await?;
         client.mkdir(directory, &CreateMode::Container.with_acls(Acls::anyone_all())).await?;
         Ok(Self { client, directory: directory.to_owned() })
