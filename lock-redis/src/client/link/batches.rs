@@ -169,7 +169,7 @@ impl Link {
     }
 
     /// Takes the next batch and puts it into the connection's queue, in one step; a single request goes on by itself.
-    fn send_batch(self: &Arc<Self>, way: ShortWay, live: Live, turns: OwnedSemaphorePermit) -> Option<Sent> {
+    fn send_batch(self: &Arc<Self>, way: ShortWay, live: Live, mut turns: OwnedSemaphorePermit) -> Option<Sent> {
         let batches = self.batches.of(way);
         let _sending = batches.sending();
         let mut members = batches.batch().take(turns.num_permits().min(way.most()), MOST_BYTES);
@@ -179,6 +179,8 @@ impl Link {
         if members.len() < 2 {
             return None;
         }
+        // Somebody else may have sent some of those that the turns were for.
+        drop(turns.split(turns.num_permits().saturating_sub(members.len())));
         // Whoever has less time than the others has a timeout of his own.
         let until = members.iter().map(|member| member.request.short.until).max()?;
         let calls = members.iter().map(|member| &member.request.short.call);
