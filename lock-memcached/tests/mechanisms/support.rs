@@ -1,5 +1,6 @@
 //! Servers and clients of these tests.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use lock_core::{ClientOptions, LeaseOptions};
@@ -42,10 +43,25 @@ pub(crate) async fn connections(server: &MemcachedServer) -> u64 {
 }
 
 /// The number of connections to the server that have ended. This question's own has not.
-pub(crate) async fn closed_connections(server: &MemcachedServer) -> u64 {
+async fn closed_connections(server: &MemcachedServer) -> u64 {
     let stats = server.client().stats("").await.unwrap();
     let number = |name: &str| stats[name].parse::<u64>().unwrap();
     number("total_connections") - number("curr_connections")
+}
+
+/// The number of connections that it has closed, once no connection is being opened: the server counts one in two steps, and seems to have closed it in between. The
+/// second question of two finds that of the first one closed, and nothing else then. The number of questions comes along: each has a
+/// connection, which is closed.
+pub(crate) async fn settled_closed_connections(server: &MemcachedServer) -> (u64, u64) {
+    let (closed, questions) = (Cell::new(0), Cell::new(0));
+    let is_settled = async || {
+        let first = closed_connections(server).await;
+        closed.set(closed_connections(server).await);
+        questions.set(questions.get() + 2);
+        closed.get() == first + 1
+    };
+    eventually("only the question's own connection was closed", is_settled).await;
+    (closed.get(), questions.get())
 }
 
 /// A client that quarantines, once the first quarantine is over.

@@ -47,7 +47,10 @@ impl<'s> Fields<'s> {
             _ => return None,
         };
         let mut fields = Self { rest, phase, server };
-        (fields.text().ok()? == token).then_some(fields)
+        let is_answer = fields.text().ok()? == token;
+        // A lone text is the answer to another command, such as `ECHO`.
+        let is_lone = matches!(fields.rest, Rest::Text { .. }) && fields.is_empty();
+        (is_answer && !is_lone).then_some(fields)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -184,7 +187,7 @@ mod tests {
             assert_eq!((fields.number().unwrap(), fields.is_empty()), (1, true));
             assert_eq!(fields.number().unwrap_err().kind(), ErrorKind::Protocol);
         }
-        let others = ["abd:abc", "abcd", "abc\u{7f}", "", ":abc"].map(text);
+        let others = ["abd:abc", "abc", "abcd", "abc\u{7f}", "", ":abc"].map(text);
         let others = others
             .into_iter()
             .chain([Value::BulkString(b"abc:\xff".to_vec()), Value::SimpleString("abc:1".to_owned())]);
@@ -210,7 +213,6 @@ mod tests {
             "*3\r\n$3\r\nabc\r\n:-1\r\n*4\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n:3\r\n".to_owned(),
             "*2\r\n$3\r\nabc\r\n%1\r\n+a\r\n,1.5\r\n".to_owned(),
             format!("$59\r\nabc:{NONCE}:1234567890123456:30000\r\n"),
-            "$3\r\nabc\r\n".to_owned(),
             format!("*3\r\n+abc\r\n+{0}\r\n*2\r\n+a\r\n+{0}\r\n", "long".repeat(200)),
         ];
         let samples: Vec<_> = samples.iter().map(String::as_bytes).collect();

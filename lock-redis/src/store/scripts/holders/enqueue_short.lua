@@ -20,7 +20,7 @@ if ARGV[5] == '1' and ARGV[6] == '' and not mine and (full or (group == 'W' and 
       redis.call('PEXPIRE', KEYS[2], 30000)
       redis.call('PEXPIRE', KEYS[3], 30000)
     end
-    -- As the last token that of the newest grant will do: an earlier grant of this waiter has a lower one, as the lock is full anew.
+    -- The newest grant's token will do as the last one: an earlier grant of this waiter has a lower one, since the lock is full anew.
     return ARGV[1] .. ':0:' .. string.format('%.0f', next - ms) .. ':' .. place .. ':1:' .. (latest or '0')
   end
 end

@@ -3,8 +3,9 @@
 --
 -- KEYS, ARGV and reply as in release.lua
 local record, next, used = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '#next', '#used'))
--- Something else in the queue's place is nobody who waits.
+-- Something else in the queue's place is nobody who waits; any other error is told, and nothing is done.
 local first = record and next and redis.pcall('ZRANGE', KEYS[2], 0, 1)
+if first and first.err and not string.find(first.err, 'WRONGTYPE', 1, true) then return first end
 if first and not first[1] then
   local time = redis.call('TIME')
   local ms = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -18,9 +18,9 @@ use crate::scripts::{self, Script};
 
 use holdings::Holdings;
 
-/// The ms by which a queue may be forgotten before 30 s without a sign: in a short way a sign makes it last again only every 8 s, and not
-/// after 1.5 s without any.
-const EARLIER: u64 = 9500;
+/// The ms by which a queue may be forgotten before 30 s without a sign: in a short way a sign makes it last again only every 8 s, and after
+/// a stall the last sign is noted up to 3 s ahead, perhaps in the next 8 s.
+const EARLIER: u64 = 16_000;
 
 /// One lock on all three sides.
 pub(crate) struct Sequence<'a> {
