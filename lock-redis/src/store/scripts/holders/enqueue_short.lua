@@ -13,14 +13,10 @@ if ARGV[5] == '1' and ARGV[6] == '' and not mine and (full or (group == 'W' and 
     if redis.call('ZADD', KEYS[2], 'NX', place, me) == 0 then place = redis.call('ZSCORE', KEYS[2], me) end
     redis.call('HSET', KEYS[3],
       ARGV[1], ARGV[3] .. mode .. ARGV[4], '@' .. ARGV[2], string.format('%.0f', ms + 3000),
-      '#seen', string.format('%.0f', ms), '#last', token)
-    -- Both last for 30 s from a sign, and are made to last again every 8 s, as in heartbeat_short.lua.
-    local period = ms - ms % 8000
-    if known[2] - period < 0 or known[2] - ms > 0 then
-      redis.call('PEXPIRE', KEYS[2], 30000)
-      redis.call('PEXPIRE', KEYS[3], 30000)
-    end
-    -- The newest grant's token will do as the last one: an earlier grant of this waiter has a lower one, since the lock is full anew.
+      '#seen', string.format('%.0f', ms), '#last', token, '#group', wanted)
+    redis.call('PEXPIRE', KEYS[2], 30000)
+    redis.call('PEXPIRE', KEYS[3], 30000)
+    -- The last token that this lock has given; the counter's may be another lock's.
     return ARGV[1] .. ':0:' .. string.format('%.0f', next - ms) .. ':' .. place .. ':1:' .. (latest or '0')
   end
 end

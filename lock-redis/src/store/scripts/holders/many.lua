@@ -3,7 +3,7 @@
 -- KEYS[1] hash, which lives as long as its last grant:
 --         <nonce 32> -> <end ms>:<token>:<client 16>:<mode>:<holder JSON>
 --         #next -> ms before which no grant ends; #group -> the group of all grants; #used -> the sum of their weights;
---         #token -> the newest grant's token. What is counted here is counted anew when #next has come: at once, or where
+--         #token -> the last grant's token. What is counted here is counted anew when #next has come: at once, or where
 --         there are many grants a part in each run; #scan -> how far that has come, #least -> #next of what was looked at
 --
 -- A request's mode says what it wants:
@@ -33,7 +33,8 @@ end
 local function count(ms)
   local all = redis.call('HGETALL', LOCK)
   local ended = false
-  seen = { used = 0, next = math.huge }
+  -- The grant that was the last one may have ended.
+  seen = { used = 0, next = math.huge, token = seen and seen.token }
   for i = 1, #all, 2 do
     if string.sub(all[i], 1, 1) ~= '#' then
       local ends, token, _, mode = fields(all[i + 1])
@@ -45,7 +46,7 @@ local function count(ms)
         ended = true
       else
         seen.group, seen.used, seen.next = group(mode), seen.used + weight(mode), math.min(seen.next, ends)
-        if tonumber(token) > tonumber(seen.token or 0) then seen.token = token end
+        seen.token = seen.token or token
       end
     end
   end

@@ -18,10 +18,6 @@ use crate::scripts::{self, Script};
 
 use holdings::Holdings;
 
-/// The ms by which a queue may be forgotten before 30 s without a sign: in a short way a sign makes it last again only every 8 s, and after
-/// a stall the last sign is noted up to 3 s ahead, perhaps in the next 8 s.
-const EARLIER: u64 = 16_000;
-
 /// One lock on all three sides.
 pub(crate) struct Sequence<'a> {
     pair: &'a mut Pair,
@@ -114,19 +110,8 @@ impl<'a> Sequence<'a> {
             (_, 5) if self.rng.random_ratio(1, 4) => now + 30_000_000,
             _ => now + self.rng.random_range(0..1_600_000),
         };
-        let next = self.after_the_end_of_the_queue(next);
         self.note(format!("at {next}"));
         self.set_time(next);
-    }
-
-    /// This instant; or one after the queue is forgotten, if it may be forgotten before this one.
-    fn after_the_end_of_the_queue(&self, instant: u64) -> u64 {
-        let [_, Some(left)] = self.model.left() else { return instant };
-        let end = self.model.now / 1000 + left;
-        if (end - EARLIER..=end).contains(&(instant / 1000)) && self.kind != Kind::Mutex {
-            return (end + 1) * 1000;
-        }
-        instant
     }
 
     /// Runs a script on both servers, which must say the same.
@@ -159,10 +144,7 @@ impl<'a> Sequence<'a> {
         // Of grants that have all ended the next run clears the key away.
         let [lock, queue] = self.model.left().map(|left| left.map(|left| left as i64));
         assert!(lock.is_none() || found.lock_left == lock, "{:?}, not {lock:?} {self}", found.lock_left);
-        assert_eq!(found.queue_left.is_some(), queue.is_some(), "{self}");
-        let earlier = queue.zip(found.queue_left).map(|(queue, found)| queue - found);
-        let most = if self.kind == Kind::Mutex { 0 } else { EARLIER as i64 };
-        assert!(earlier.is_none_or(|earlier| (0..=most).contains(&earlier)), "{earlier:?} {self}");
+        assert_eq!(found.queue_left, queue, "{self}");
         if self.kind == Kind::Mutex {
             self.has_its_mark(&found);
         }
