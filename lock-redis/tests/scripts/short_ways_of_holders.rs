@@ -155,3 +155,16 @@ async fn a_grant_is_released_although_something_else_is_in_the_place_of_its_queu
     assert_eq!(reply.map(texts), Ok(vec![nonce, "1".to_owned()]));
     assert_eq!(lock.command(&["EXISTS", &lock.key("")]).await, Value::Int(0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_look_at_the_queue_is_told_so_and_releases_nothing() {
+    let Some(server) = server().await else { return };
+    let mut lock = Lock::new(server.client().unwrap(), "no right");
+    let (nonce, client) = (format!("{:032x}", 1), CLIENTS[0]);
+    lock.run(&HOLDERS.acquire, &ALL, &[&nonce, client, "20000", INFO, "", "", CHANNELS, "", "W"]).await.unwrap();
+    lock.command(&["ACL", "SETUSER", "default", "-zrange"]).await;
+    let refused = lock.run(&HOLDERS.release, &ALL, &[&nonce, client, CHANNELS, "", ""]).await;
+    // In words that differ from version to version.
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(lock.command(&["HEXISTS", &lock.key(""), &nonce]).await, Value::Int(1));
+}
